@@ -254,7 +254,7 @@ def _model_row(state: ClusterState, name: str) -> ModelRow:
         in_flight=None if demand is None else demand[0],
         waiting=None if demand is None else demand[1],
         pending_for=None if pending is None else state.now - pending.since,
-        next_try=wait_ms(known, state.ms()) / 1000 if known.failures else None,
+        next_try=(wait_ms(known, state.ms()) / 1000) or None,
         eta=next((max(0.0, (eta - state.ms()) / 1000) for eta in etas if eta is not None), None),
         failures=known.failures,
         first_failure=_words(known.first_failure),

@@ -26,6 +26,7 @@ from orchestrator.up.errors import AlreadyRunning, MissingPart, NoAnswer, UpErro
 from orchestrator.up.free_port import choose
 from orchestrator.up.local_api import ask, call, timed_ask
 from orchestrator.up.parts import Parts, Ports
+from orchestrator.up.progress import Steps
 from orchestrator.up.state_folder import Running, StateFolder, default_folder
 
 USUAL_ROUTER_PORT = 8080
@@ -55,34 +56,6 @@ def _signals_interrupt() -> Iterator[None]:
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
             signal.signal(number, handler)
-
-
-class Steps:
-    """One line a step on standard error: a spinner while it runs, a mark and its time when done."""
-
-    def __init__(self, console: Console, quiet: bool) -> None:
-        self._console = console
-        self._quiet = quiet
-
-    @contextmanager
-    def step(self, label: str) -> Iterator[list[str]]:
-        """Run one step; what the body appends to the list is shown behind the label."""
-        said: list[str] = []
-        began = time.monotonic()
-        if self._quiet:
-            yield said
-            return
-        with self._console.status(f"{label} …"):
-            yield said
-        took = time.monotonic() - began
-        words = "  ".join(said)
-        self._console.print(
-            f"[green]✓[/] {label:<13} {words}  [dim]{took:.1f} s[/]", highlight=False
-        )
-
-    def warn(self, line: str) -> None:
-        """A line that a person should see."""
-        self._console.print(f"[yellow]![/] {line}", highlight=False)
 
 
 @click.command(name="up")
@@ -211,9 +184,10 @@ class Up:
         try:
             if install:
                 for missing in install_steps.missing_steps():
-                    with self._steps.step("install") as said:
-                        said.append(missing.label)
+                    with self._steps.step("install") as step:
+                        step.doing(missing.label)
                         install_steps.run_step(missing)
+                        step.say(missing.label)
             ports = self._choose_ports(port, admin_port)
             self._start(config or self._demo_file(), ports, workers)
             key = self._key(ports)
@@ -243,9 +217,9 @@ class Up:
             self._end()
 
     def _end(self) -> None:
-        with self._steps.step("stop") as said:
+        with self._steps.step("stop") as step:
             self._parts.end()
-            said.append("everything that was started has ended; what was learnt is kept")
+            step.say("everything that was started has ended; what was learnt is kept")
         self._folder.release()
 
     def _choose_ports(self, port: int | None, admin_port: int | None) -> Ports:
@@ -264,27 +238,29 @@ class Up:
                 f"{demo_models.WEIGHTS_PACKAGE} holds them",
                 "llmgw up --install",
             )
+        with self._steps.step("weights") as step:
+            step.say(f"{weights.name}, {weights.stat().st_size / 1e6:.0f} MB")
         cores = max(1, len(os.sched_getaffinity(0)))
         return self._folder.write_secret("demo.yaml", demo_models.cluster_file(weights, cores))
 
     def _start(self, cluster_file: Path, ports: Ports, workers: int) -> None:
-        with self._steps.step("store") as said:
+        with self._steps.step("store") as step:
             server = find_server()
             self._parts.start_store(server)
-            said.append(f"{Path(server.path).name} {server.version}, append-only file on")
+            step.say(f"{Path(server.path).name} {server.version}, append-only file on")
         node = re.sub(r"[^a-z0-9-]", "-", platform.node().lower())[:40].strip("-") or "node"
-        with self._steps.step("orchestrator") as said:
+        with self._steps.step("orchestrator") as step:
             # All three at once: none needs another to start, and waiting is what a start costs.
             orchestrator_ready = self._parts.start_orchestrator(cluster_file, ports.admin)
             self._parts.start_agent(node)
             router_ready = self._parts.start_router(ports.router, workers)
             self._parts.wait("orchestrator", orchestrator_ready)
-            said.append(f"http://127.0.0.1:{ports.admin}")
-        with self._steps.step("agent") as said:
-            said.append(self._wait_node(ports, node))
-        with self._steps.step("router") as said:
+            step.say(f"http://127.0.0.1:{ports.admin}")
+        with self._steps.step("agent") as step:
+            step.say(self._wait_node(ports, node))
+        with self._steps.step("router") as step:
             self._parts.wait("router", router_ready)
-            said.append(f"http://127.0.0.1:{ports.router}")
+            step.say(f"http://127.0.0.1:{ports.router}")
 
     def _wait_node(self, ports: Ports, node: str) -> str:
         """Until the orchestrator has heard of the agent; what the node has, in words."""
@@ -335,25 +311,28 @@ class Up:
 
     def _wait_ready(self, ports: Ports, model: str) -> None:
         end = time.monotonic() + READY_LIMIT
-        with self._steps.step("model") as said:
-            said.append(model)
-            words = ""
+        words = ""
+        with self._steps.step("model") as step:
+            step.say(model)
             while time.monotonic() < end:
                 self._parts.check()
                 for found in self._items(ports, "/api/models"):
                     if found.get("name") == model:
                         if found.get("state") == "ready":
                             return
-                        words = f"{found.get('state')}: {found.get('note', '')}"
+                        words = f"{model} is {found.get('state')}"
+                        if found.get("note"):
+                            words += f" ({found['note']})"
+                        step.doing(words)
                 time.sleep(0.05)
         raise UpError(
             f"{model} was not ready within {READY_LIMIT:.0f} s", words, f"llmgw ctl explain {model}"
         )
 
     def _greet(self, ports: Ports, key: str) -> None:
-        with self._steps.step("first answer") as said:
+        with self._steps.step("first answer") as step:
             answer, first, whole = self._first_answer(ports, key)
-            said.append(
+            step.say(
                 f"“{FIRST_QUESTION}” → “{answer.strip()}” (first token {first:.2f} s, all {whole:.2f} s)"
             )
         self._addresses(ports, key)
@@ -376,7 +355,8 @@ class Up:
             {
                 "model": demo_models.REAL_MODEL,
                 "messages": [{"role": "user", "content": FIRST_QUESTION}],
-            }
+            },
+            separators=(",", ":"),
         )
         ctl = "llmgw ctl" if shutil.which("llmgw") else f"{Path(sys.executable).parent}/llmgw ctl"
         if ports.admin != USUAL_ADMIN_PORT:

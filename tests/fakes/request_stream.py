@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from typing import Any
 
 import openai
 
@@ -46,7 +47,7 @@ class RequestStream:
 
     def _one(self) -> str:
         try:
-            answer = self._client.chat.completions.create(
+            answer: Any = self._client.chat.completions.create(
                 model=self._model,
                 messages=[{"role": "user", "content": "go on"}],
                 max_tokens=self._max_tokens,

@@ -53,6 +53,7 @@ def test_a_field_of_a_newer_version_is_ignored():
 
 def test_a_number_that_was_not_sent_is_unknown_and_not_zero():
     load = read_feed(encode(Load("n", "s", [ReplicaLoad("a", 7, 0.1)])))
+    assert isinstance(load, Load)
     assert load.replicas[0].running is UNSET
     assert load.replicas[0].cache_use is UNSET
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 import pytest
 
 from agent.sim_engine import http_connection
@@ -26,10 +29,10 @@ class Transport:
 
 class Server:
     def __init__(self) -> None:
-        self.connections = set()
+        self.connections: set[HttpConnection] = set()
         self.closing = False
         self.log_requests = False
-        self.requests = []
+        self.requests: list[Any] = []
 
     def handle(self, connection, request) -> None:
         self.requests.append(request)
@@ -43,7 +46,7 @@ def server():
 @pytest.fixture
 def connection(server):
     made = HttpConnection(server)
-    made.connection_made(Transport())
+    made.connection_made(cast(asyncio.BaseTransport, Transport()))
     return made
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def sequence(prompt: bytes = b"x" * 400, target: int = 5) -> Sequence:
 
 
 def test_first_token_comes_with_the_end_of_prefill_and_the_rest_on_steps():
-    model = EngineModel(shape())
+    model: EngineModel[Any] = EngineModel(shape())
     one = sequence(target=3)
     model.submit(one, 0.0)
     assert model.next_event() == pytest.approx(1.0)  # 100 tokens at 100/s
@@ -48,7 +50,7 @@ def test_first_token_comes_with_the_end_of_prefill_and_the_rest_on_steps():
 
 
 def test_prefill_is_serial():
-    model = EngineModel(shape())
+    model: EngineModel[Any] = EngineModel(shape())
     first, second = sequence(b"a" * 400), sequence(b"b" * 400)
     model.submit(first, 0.0)
     model.submit(second, 0.0)
@@ -60,7 +62,7 @@ def test_prefill_is_serial():
 
 
 def test_beyond_the_slots_they_wait_in_order():
-    model = EngineModel(shape(slots=1, prefill_rate=0))
+    model: EngineModel[Any] = EngineModel(shape(slots=1, prefill_rate=0))
     sequences = [sequence(target=2) for _ in range(3)]
     for one in sequences:
         model.submit(one, 0.0)
@@ -70,7 +72,7 @@ def test_beyond_the_slots_they_wait_in_order():
 
 
 def test_cached_prompt_skips_prefill_but_for_the_last_token():
-    model = EngineModel(shape(slots=1))
+    model: EngineModel[Any] = EngineModel(shape(slots=1))
     prompt = b"x" * 64 * 10
     first, again = sequence(prompt, 1), sequence(prompt, 1)
     model.submit(first, 0.0)
@@ -85,7 +87,7 @@ def test_cached_prompt_skips_prefill_but_for_the_last_token():
 
 
 def test_rates_of_zero_take_no_time():
-    model = EngineModel(shape(prefill_rate=0, decode_rate=0))
+    model: EngineModel[Any] = EngineModel(shape(prefill_rate=0, decode_rate=0))
     one = sequence(target=50)
     model.submit(one, 3.0)
     assert model.next_event() <= 3.0
@@ -94,7 +96,7 @@ def test_rates_of_zero_take_no_time():
 
 
 def test_prefill_only():
-    model = EngineModel(shape())
+    model: EngineModel[Any] = EngineModel(shape())
     one = sequence(target=0)
     model.submit(one, 0.0)
     assert model.advance(1.0) == [one]
@@ -104,7 +106,7 @@ def test_prefill_only():
 
 @pytest.mark.parametrize("at", [0.0, 0.5, 1.05])
 def test_a_cancelled_one_gives_its_place_to_the_next(at):
-    model = EngineModel(shape(slots=1))
+    model: EngineModel[Any] = EngineModel(shape(slots=1))
     first, second = sequence(), sequence(b"b" * 400)
     model.submit(first, 0.0)
     model.submit(second, 0.0)
@@ -118,7 +120,7 @@ def test_a_cancelled_one_gives_its_place_to_the_next(at):
 
 
 def test_cancel_of_one_that_waits_or_has_ended():
-    model = EngineModel(shape(slots=1))
+    model: EngineModel[Any] = EngineModel(shape(slots=1))
     first, second = sequence(target=1), sequence()
     model.submit(first, 0.0)
     model.submit(second, 0.0)
@@ -131,7 +133,7 @@ def test_cancel_of_one_that_waits_or_has_ended():
 
 
 def test_frozen_takes_sequences_and_produces_nothing():
-    model = EngineModel(shape())
+    model: EngineModel[Any] = EngineModel(shape())
     one, two = sequence(target=100), sequence()
     model.submit(one, 0.0)
     model.advance(1.5)
@@ -154,7 +156,7 @@ def test_an_illegal_move_raises_and_changes_nothing():
 
 
 def test_cache_usage_is_what_runs():
-    model = EngineModel(shape(cache_tokens=200))
+    model: EngineModel[Any] = EngineModel(shape(cache_tokens=200))
     assert model.cache_usage == 0.0
     model.submit(sequence(), 0.0)
     assert model.cache_usage == 0.5
@@ -176,7 +178,7 @@ ACTIONS = st.lists(
 
 def run(actions, looks: int) -> tuple:
     """Plays the actions, asking the model `looks` times between two; returns what came of it."""
-    model = EngineModel(shape(slots=3, cache_tokens=320))
+    model: EngineModel[Any] = EngineModel(shape(slots=3, cache_tokens=320))
     sequences: list[Sequence] = []
     now = 0.0
     for kind, which, target, pause in actions:
