@@ -1,7 +1,6 @@
 """One request and its answer, as the router's own code sees them.
 
-``http_server`` alone knows granian; everything behind this interface would work the same behind
-another front.
+Two fronts implement it, ``http1_front`` and ``http_server``; what stands behind it cannot tell which.
 """
 
 from __future__ import annotations
@@ -29,6 +28,10 @@ class Exchange(Protocol):
         """The first value of a request header (name in lower case), or None."""
         ...
 
+    def whole_body(self) -> bytes | None:
+        """The body when all of it is here already; None: ``read_body`` has to wait for it."""
+        ...
+
     async def read_body(self, cap: int) -> bytes:
         """The whole body. Raises errors.BodyTooLarge (nothing read), BodyTooSlow, BodyCut, BodiesHeld."""
         ...
@@ -49,12 +52,15 @@ class Exchange(Protocol):
         """End a streamed answer cleanly."""
         ...
 
-    async def cut(self, last: bytes) -> None:
+    def cut(self, last: bytes) -> None:
         """End a streamed answer uncleanly: ``last`` arrives, then the connection breaks."""
         ...
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
-        """Call once when the client leaves before the first byte of the answer; None forgets it."""
+        """Call once when the client leaves before the first byte of the answer; None forgets it.
+
+        A front may call it later too, until the answer has ended.
+        """
         ...
 
     def unsent_since(self) -> bool:

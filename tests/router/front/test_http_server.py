@@ -7,6 +7,7 @@ import inspect
 import json
 
 import aiohttp
+import psutil
 import pytest
 from granian.server.mp import MPServer
 
@@ -198,6 +199,22 @@ def test_cut_brings_every_event_and_no_clean_end(router, events):
     want = b"".join(b"data: %d\n\n" % number for number in range(events)) + b"data: error\n\n"
     assert caught.value.partial == want
     connection.close()
+
+
+def test_cuts_leave_no_descriptors(router):
+    def descriptors() -> int:
+        return psutil.Process(router.workers()[0]).num_fds()
+
+    def cut() -> None:
+        with connect(router.port) as connection:
+            connection.sendall(head("GET", "/cut/1"))
+            assert not until_closed(connection).endswith(b"0\r\n\r\n")
+
+    cut()
+    before = descriptors()
+    for _ in range(8):
+        cut()
+    eventually(lambda: descriptors() <= before + 2)
 
 
 async def test_cut_is_an_error_for_aiohttp(router):
