@@ -19,7 +19,6 @@ import click
 
 from orchestrator.admin.listener import AdminListener
 from orchestrator.backup import write_private
-from orchestrator.changes import Reload
 from orchestrator.cluster_file import FileOnDisk
 from orchestrator.config import (
     DEFAULT_ADMIN_BIND,
@@ -29,7 +28,7 @@ from orchestrator.config import (
     parse_admin_bind,
     parse_redis_url,
 )
-from orchestrator.errors import CatalogRefused, OrchestratorError
+from orchestrator.errors import CatalogRefused
 from orchestrator.instance import Instance, read_and_check
 from orchestrator.run_together import end_all
 from orchestrator.shell_errors import SettingsRefused
@@ -99,8 +98,7 @@ async def _reload_when_asked(instance: Instance, asked: asyncio.Event) -> None:
     while True:
         await asked.wait()
         asked.clear()
-        with contextlib.suppress(OrchestratorError):
-            await instance.submit(Reload())
+        await instance.reload_quietly()
 
 
 @click.command(context_settings={"show_default": True})

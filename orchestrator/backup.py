@@ -20,7 +20,11 @@ NAME = "backup.json"
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """Documents and records of one moment; the rows are the store's own JSON texts."""
+    """Documents and records of one moment; the rows are the store's own JSON texts.
+
+    ``kept``: the store went back and lost every key, so this one is not written over, however far
+    the store's version rises, until there is a key again.
+    """
 
     cluster: str
     epoch: int
@@ -30,6 +34,16 @@ class Backup(msgspec.Struct, frozen=True):
     reservations: dict[str, str]
     models: dict[str, str]
     schema: int = SCHEMA
+    kept: bool = False
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Digests of the stored API keys."""
+        return frozenset(self.documents.get("keys", {}))
+
+    def is_ahead_of(self, stored: Stored) -> bool:
+        """Whether it knows more than the store: that was emptied, or went back."""
+        return stored.doc_version < self.doc_version or (self.kept and not stored.documents["keys"])
 
 
 def backup_of(cluster: str, stored: Stored) -> Backup:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from orchestrator.access import RANDOM_BYTES, digest_of, make_key
+from orchestrator.catalog.model_rules import OWNER
 from orchestrator.changes import (
     AddModel,
     Change,
@@ -128,6 +129,18 @@ class Changing:
                 "the key was not made",
                 f"its name must have 1 to {_KEY_NAME_LENGTH} characters",
                 "llmgw ctl key create NAME",
+            )
+        if not change.name.isprintable() or not change.name.strip(". "):
+            raise ChangeRefused(
+                "the key was not made",
+                f"{change.name!r} cannot be read or typed by everybody",
+                "a name of letters, digits and - _ . /",
+            )
+        if change.owner and not OWNER.fullmatch(change.owner):
+            raise ChangeRefused(
+                f"key {change.name} was not made",
+                f"{change.owner!r} is no scope",
+                "--owner org, org/team or org/team/project, in lower case",
             )
         taken = [key.name for key in term.stored_keys.values()]
         if change.name in taken or change.name in [k.name for k in term.definitions.file.keys]:

@@ -43,7 +43,20 @@ EMPTY = ClusterFile(digest="", models=[], keys=[], engine_metrics={})
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key written twice."""
+    """SafeLoader that refuses a key written twice, and names the line of a value that is none."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        # The plain loader lets through what Python says of 2024-13-45 or of 5,000 digits, and text
+        # that nobody can send on.
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, str):
+                value.encode()
+        except (ValueError, AttributeError, OverflowError) as error:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"this value cannot be read ({error})", node.start_mark
+            ) from None
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
@@ -67,6 +80,8 @@ def parse_yaml(text: str, name: str) -> Any:
         place = name if mark is None else f"{name}, line {mark.line + 1}, column {mark.column + 1}"
         reason = error.problem or "it is not YAML"
         raise CatalogRefused(place, reason, "correct that line") from None
+    except RecursionError:
+        raise CatalogRefused(name, "it is nested too deeply", "write it flatter") from None
     except yaml.YAMLError as error:
         raise CatalogRefused(name, f"it is not YAML: {error}", "correct it") from None
 
@@ -75,7 +90,8 @@ def parse_cluster_file(text: str, name: str) -> ClusterFile:
     """The parts of the file; only their outer form is checked here."""
     whole = parse_yaml(text, name)
     if whole is None:
-        whole = {}
+        # A file that is just being written begins like this; nothing must be torn down by it.
+        raise CatalogRefused(name, "it is empty", "to declare no model write: models: []")
     if not isinstance(whole, dict):
         raise CatalogRefused(name, "it is not a mapping", "begin it with models:")
     for key in whole:
@@ -83,7 +99,11 @@ def parse_cluster_file(text: str, name: str) -> ClusterFile:
             raise CatalogRefused(
                 str(key), "llmgw does not know this key", f"write one of {', '.join(_KNOWN)}"
             )
-    models = whole.get("models") or []
+    models = whole.get("models", [])
+    if models is None:
+        raise CatalogRefused(
+            "models", "nothing follows it", "to declare no model write: models: []"
+        )
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         raise CatalogRefused(
             "models", "it is not a list of mappings", "write it as: models: [{name: …}]"
@@ -130,6 +150,7 @@ class FileOnDisk:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._mark: tuple[int, int, int] | None = None
+        self._last_look: tuple[int, int, int] | None = None
 
     def read(self) -> ClusterFile:
         """The file as it is now; EMPTY where none is named. CatalogRefused with the place."""
@@ -144,11 +165,16 @@ class FileOnDisk:
         return parse_cluster_file(text, self.path.name)
 
     def changed(self) -> bool:
-        """Whether it is another file than at the last `read`; one that has gone has not changed."""
+        """Whether it is another file than at the last `read`, and the same as at the last look: half of
+        a file may be good YAML. One that has gone has not changed."""
         if self.path is None:
             return False
-        mark = self._look()
-        return mark is not None and mark != self._mark
+        before, self._last_look = self._last_look, self._look()
+        return self._last_look not in (None, self._mark) and self._last_look == before
+
+    def forget(self) -> None:
+        """What was read was not put in force: the next look finds it changed again."""
+        self._mark = None
 
     def _look(self) -> tuple[int, int, int] | None:
         assert self.path is not None

@@ -20,7 +20,7 @@ from orchestrator.changing import Changing
 from orchestrator.cluster_file import ClusterFile, FileOnDisk
 from orchestrator.command_line import own_version
 from orchestrator.config import Settings
-from orchestrator.errors import CatalogRefused
+from orchestrator.errors import CatalogRefused, OrchestratorError
 from orchestrator.leader import Leadership, Lease
 from orchestrator.leading import Leading
 from orchestrator.picture import Picture, Sibling, picture_of_leader, picture_of_standby
@@ -138,6 +138,10 @@ class Instance:
                 log.error("cluster.yaml is not taken, the old one stays in force: %s", error)
             self.file_error = error
             raise
+        except OrchestratorError:
+            # Not refused, only not done: the store or the lease went away meanwhile.
+            self._on_disk.forget()
+            raise
         if self.file_error is not None:
             log.info("cluster.yaml is good again")
         self.file_error = None
@@ -179,7 +183,7 @@ class Instance:
             around = Surroundings(
                 self.store, self.leadership, self.health, self.name, times, time.monotonic
             )
-            term = Term(around, lease, self.file)
+            term = Term(around, lease, self.file, self._backup)
             self._leading = Leading(term, self._changing.carry_out)
             try:
                 await self._one_term(lease, self._leading)
@@ -236,8 +240,12 @@ class Instance:
         backup = backup_of(self.settings.cluster, stored)
         if backup == self._backup:
             return
-        if self._backup is not None and backup.doc_version < self._backup.doc_version:
-            return
+        # The version may have caught up since the own take-over saw what was lost.
+        lost = self.term is not None and self.term.keys_lost
+        if self._backup is not None and (lost or self._backup.is_ahead_of(stored)):
+            if self._backup.kept or not self._backup.keys or stored.documents["keys"]:
+                return
+            backup = msgspec.structs.replace(self._backup, kept=True)
         try:
             await asyncio.to_thread(write_backup, self.settings.state, backup)
         except OSError as error:
@@ -250,7 +258,7 @@ class Instance:
         """Whether the store's documents are older than this instance's backup of them."""
         if self._backup is None or self._followed is None:
             return False
-        return self._followed.doc_version < self._backup.doc_version
+        return self._backup.is_ahead_of(self._followed)
 
     async def _say_who_i_am(self) -> None:
         followed = self._followed
@@ -270,7 +278,22 @@ class Instance:
     async def _watch_file(self) -> None:
         while True:
             await asyncio.sleep(self.settings.times.cluster_file)
-            if not await asyncio.to_thread(self._on_disk.changed):
+            if not await asyncio.to_thread(self._on_disk.changed) and not self._term_has_older():
                 continue
-            with contextlib.suppress(CatalogRefused, ChangeRefused, StoreAway, NotLeader):
-                await self.reload()
+            await self.reload_quietly()
+
+    def _term_has_older(self) -> bool:
+        """Whether the file was read while this instance was just taking over with the one before."""
+        term = self.term
+        return term is not None and term.definitions.file.digest != self.file.digest
+
+    async def reload_quietly(self) -> None:
+        """`reload` where nobody waits for its answer; a refusal is in status and in the log."""
+        try:
+            await self.reload()
+        except (CatalogRefused, ChangeRefused):
+            pass
+        except OrchestratorError as error:
+            log.warning("cluster.yaml was not read again: %s", error)
+        except Exception:
+            log.exception("cluster.yaml was not read again: a fault of llmgw itself")

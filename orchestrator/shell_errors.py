@@ -59,10 +59,14 @@ class ChangeRefused(OrchestratorError):
     """A change that is not made: what, why, and what to type instead."""
 
     def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
-        super().__init__(what)
+        super().__init__(what + (f": {why}" if why else "") + (f"; {remedy}" if remedy else ""))
         self.what = what
         self.why = why
         self.remedy = remedy
+
+
+class BadRequest(ChangeRefused):
+    """A request to the admin API that cannot be understood; nothing was looked at."""
 
 
 class NothingSuch(ChangeRefused):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from orchestrator.access import StoredKey, access_entries, read_stored_keys
+from orchestrator.backup import Backup
 from orchestrator.catalog.catalog import EMPTY, Catalog
 from orchestrator.cluster_file import ClusterFile
 from orchestrator.commit import FencedWrite, writes_of
@@ -52,8 +53,18 @@ class Surroundings(NamedTuple):
 class Term:
     """The leader's state. Only the loop of its `Leading` touches it."""
 
-    def __init__(self, around: Surroundings, lease: Lease, file: ClusterFile) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        lease: Lease,
+        file: ClusterFile,
+        backup: Backup | None = None,
+    ) -> None:
         self.around = around
+        self._backup = backup
+        #: The store lost keys that the backup has: the routers go on with those that they hold until
+        #: keys are changed here.
+        self.keys_lost = False
         self.epoch = lease.epoch
         #: When it began, on the process's monotonic clock.
         self.began = around.clock()
@@ -123,13 +134,16 @@ class Term:
 
     async def put_in_force(self, definitions: Definitions, catalog: Catalog) -> None:
         """Another catalog: published, then reconciled."""
+        keys_differ = definitions.file.keys != self.definitions.file.keys
         self.definitions, self.catalog = definitions, catalog
         await self._publish(self._publisher.catalog(catalog.entries()))
-        await self.publish_access()
+        if keys_differ or not self.keys_lost:
+            await self.publish_access()
         await self.feed(CatalogChanged(catalog))
 
     async def publish_access(self) -> None:
         """The keys in force, declared and stored."""
+        self.keys_lost = False
         entries = access_entries(self.definitions.file.keys, self.stored_keys)
         await self._publish(self._publisher.access(entries, {}))
 
@@ -176,7 +190,9 @@ class Term:
             self.now(),
         )
         await self._publish(self._publisher.catalog(self.catalog.entries()))
-        await self.publish_access()
+        self.keys_lost = self._lacks_keys(stored)
+        if not self.keys_lost:
+            await self.publish_access()
         await self.perform(actions)
         if stored.documents["declared"].get(DECLARED_FIELD) != self._declaration():
             await self.declare()
@@ -188,6 +204,12 @@ class Term:
         )
         self.stored_keys = read_stored_keys(stored.documents["keys"])
         self.drained = dict(stored.documents["nodes"])
+
+    def _lacks_keys(self, stored: Stored) -> bool:
+        backup = self._backup
+        if backup is None or not backup.is_ahead_of(stored):
+            return False
+        return bool(backup.keys - self.stored_keys.keys())
 
     def _declaration(self) -> str:
         file = self.definitions.file

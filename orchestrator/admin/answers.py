@@ -10,7 +10,16 @@ from typing import Any
 from aiohttp import web
 
 from orchestrator.errors import CatalogRefused, IllegalTransition, OrchestratorError, UnknownSubject
-from orchestrator.shell_errors import ChangeRefused, LeaseLost, NothingSuch, NotLeader, StoreAway
+from orchestrator.shell_errors import (
+    BadRequest,
+    ChangeRefused,
+    HigherEpochSeen,
+    LeaseLost,
+    NothingSuch,
+    NotLeader,
+    Stale,
+    StoreAway,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 log = logging.getLogger("llmgw.orchestrator")
@@ -39,7 +48,7 @@ def error_answer(
     return answer({"error": {key: value for key, value in error.items() if value}}, status)
 
 
-def error_of(error: Exception) -> web.Response:
+def error_of(error: Exception, *, reading: bool = False) -> web.Response:
     """The answer to an error that a read or a change ended with."""
     match error:
         case CatalogRefused():
@@ -49,10 +58,13 @@ def error_of(error: Exception) -> web.Response:
             )  # fmt: skip
         case NothingSuch():
             return error_answer(404, "not_found", error.what, error.why, error.remedy)
+        case BadRequest():
+            return error_answer(422, "bad_request", error.what, error.why, error.remedy)
         case ChangeRefused():
             return error_answer(409, "refused", error.what, error.why, error.remedy)
         case UnknownSubject():
-            return error_answer(404, "not_found", str(error))
+            what, _, why = str(error).partition("; ")
+            return error_answer(404, "not_found", what, why)
         case IllegalTransition():
             return error_answer(409, "refused", "nothing was changed", str(error))
         case NotLeader():
@@ -63,7 +75,16 @@ def error_of(error: Exception) -> web.Response:
             )  # fmt: skip
         case StoreAway():
             what = "whether it was changed is not known" if error.unsure else "nothing was changed"
-            return error_answer(503, "store_away", f"{what}: Redis is away", str(error))
+            if reading:
+                what = "nothing can be shown"
+            return error_answer(
+                503, "store_away", f"{what}: Redis is away", str(error), "llmgw ctl status"
+            )
+        case Stale() | HigherEpochSeen():
+            return error_answer(
+                503, "not_leader", "whether it was changed is not known: another epoch began",
+                str(error), "look, and try again",
+            )  # fmt: skip
         case LeaseLost():
             return error_answer(503, "not_leader", f"nothing was changed: {error}")
     log.error("an error that has no answer of its own: %r", error)
@@ -83,7 +104,7 @@ async def errors_as_answers(request: web.Request, handler: Handler) -> web.Strea
         )
         return error_answer(error.status, code, error.text or error.reason)
     except OrchestratorError as error:
-        return error_of(error)
+        return error_of(error, reading=request.method == "GET")
     except Exception:
         log.exception("%s %s failed: a fault of llmgw itself", request.method, request.path)
         return error_answer(500, "internal", "the orchestrator failed at this", "its log says why")

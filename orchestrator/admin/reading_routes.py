@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import sys
 import traceback
 from typing import Any
@@ -26,15 +27,16 @@ from orchestrator.admin.status import control_plane, status
 from orchestrator.catalog.definition import ModelDefinition
 from orchestrator.changing import nothing_such, whole_id
 from orchestrator.command_line import own_version
-from orchestrator.errors import CatalogRefused
 from orchestrator.instance import Instance
 from orchestrator.metrics import CONTENT_TYPE, exposition
 from orchestrator.picture import Picture
-from orchestrator.shell_errors import StoreAway
+from orchestrator.shell_errors import BadRequest, StoreAway
 from orchestrator.store import EventRow
 
 #: Events that one answer holds at most.
 EVENTS_CAP = 1000
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_EVENT_ID = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
 _INDEX = """llmgw orchestrator: admin API. See llmgw ctl --help, or GET /api/status
 nodes models replicas keys events, /api/explain/MODEL, /metrics, /healthz.
 """
@@ -180,12 +182,14 @@ class ReadingRoutes:
             model=found.model,
             state=found.state,
             reason=found.reason,
+            failures=found.failures,
+            **({} if found.next_try is None else {"next_try_s": round(found.next_try, 1)}),
         )
 
     async def events(self, request: web.Request) -> web.Response:
         """``after`` (an id) and ``limit``; ``subject`` keeps those whose subject holds that word."""
         limit = _limit(request.query.get("limit", "100"))
-        after, subject = request.query.get("after", ""), request.query.get("subject", "")
+        after, subject = _after(request.query.get("after", "")), request.query.get("subject", "")
         rows = await self._instance.store.read_events(after, EVENTS_CAP if subject else limit)
         if subject:
             rows = [row for row in rows if concerns(row, subject)]
@@ -209,8 +213,18 @@ def concerns(row: EventRow, name: str) -> bool:
 
 
 def _limit(written: str) -> int:
-    if not written.isdecimal() or not 1 <= int(written) <= EVENTS_CAP:
-        raise CatalogRefused(
-            "limit", f"{written!r} is none", f"write a number from 1 to {EVENTS_CAP}"
+    if not _NUMBER.fullmatch(written) or not 1 <= int(written) <= EVENTS_CAP:
+        raise BadRequest(
+            "limit is refused",
+            f"{written[:40]!r} is none",
+            f"write a number from 1 to {EVENTS_CAP}",
         )
     return int(written)
+
+
+def _after(written: str) -> str:
+    if written and not _EVENT_ID.fullmatch(written):
+        raise BadRequest(
+            "after is refused", f"{written[:40]!r} is no event's id", "give the id of an event"
+        )
+    return written

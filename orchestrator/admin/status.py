@@ -78,6 +78,9 @@ def own_problems(instance: Instance, picture: Picture | None) -> list[Problem]:
         add("red", "cluster.yaml", "not taken", str(instance.file_error), "reload")
     if instance.store_is_behind:
         add("red", "store", "went back", "its documents are older than backup.json", "events")
+    if instance.term is not None and instance.term.keys_lost:
+        why = "routers keep the old ones until one is made"
+        add("red", "keys", "lost from the store", why, "key create")
     if instance.followed is not None:
         digests = {line.digest for line in live_siblings(instance.followed).values()}
         if len(digests) > 1:
@@ -122,7 +125,8 @@ def status(instance: Instance, picture: Picture | None) -> dict[str, Any]:
     item["mass_silence"] = view.mass_silence
     if view.routers is not None:
         item["routers"] = view.routers
-    item["endpoints_version"] = view.endpoints_version
+    if picture.leading:
+        item["endpoints_version"] = view.endpoints_version
     item["problems"] = [msgspec.structs.asdict(one) for one in [*problems, *view.problems]]
     item |= _totals(view, leading=picture.leading)
     item["models"] = [model_item(model) for model in view.models]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from orchestrator.catalog.definition import ModelDefinition
-from orchestrator.catalog.profile_rules import Warn, check_profile
+from orchestrator.catalog.profile_rules import MOST, Warn, check_profile
 from orchestrator.catalog.sources import FORMS, source_kind
 from orchestrator.errors import CatalogRefused
 
 #: Client-visible names: DNS-like, with what the ecosystem uses besides (R15).
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]*[A-Za-z0-9])?")
 NAME_LENGTH = 128
-_OWNER = re.compile(r"[a-z0-9][a-z0-9-]*(?:/[a-z0-9][a-z0-9-]*){0,2}")
+OWNER = re.compile(r"[a-z0-9][a-z0-9-]*(?:/[a-z0-9][a-z0-9-]*){0,2}")
 _URL = re.compile(r"https?://[^\s/]+(?:/\S*)?")
 
 
@@ -34,7 +34,7 @@ def check_model(
                 f"{adapter.source!r} is no source",
                 f"write {FORMS}",
             )
-    if definition.owner is not UNSET and not _OWNER.fullmatch(definition.owner):
+    if definition.owner is not UNSET and not OWNER.fullmatch(definition.owner):
         raise CatalogRefused(
             f"{place}.owner",
             f"{definition.owner!r} is no scope",
@@ -44,9 +44,11 @@ def check_model(
         value = getattr(definition, key)
         if value is not UNSET and value < 1:
             raise CatalogRefused(f"{place}.{key}", f"{value} is not a count", "write 1 or more")
+        _not_too_large(value, f"{place}.{key}")
     for key, value in msgspec.structs.asdict(definition.limits).items():
         if value is not UNSET and value < 0:
             raise CatalogRefused(f"{place}.limits.{key}", f"{value} is negative", "write 0 or more")
+        _not_too_large(value, f"{place}.limits.{key}")
     _scaling(definition, place)
     if definition.external is not UNSET:
         _external(definition, place)
@@ -82,6 +84,11 @@ def _name(name: str, place: str) -> None:
         )
 
 
+def _not_too_large(value: int | UnsetType, place: str) -> None:
+    if value is not UNSET and value > MOST:
+        raise CatalogRefused(place, "it is too large", f"write at most {MOST}")
+
+
 def _scaling(definition: ModelDefinition, place: str) -> None:
     scaling = definition.scaling
     if scaling is UNSET:
@@ -92,6 +99,7 @@ def _scaling(definition: ModelDefinition, place: str) -> None:
             raise CatalogRefused(
                 f"{place}.scaling.{key}", f"{value} is negative", "write 0 or more"
             )
+        _not_too_large(value, f"{place}.scaling.{key}")
     if definition.most < definition.least:
         raise CatalogRefused(
             f"{place}.scaling.max",

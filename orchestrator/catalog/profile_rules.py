@@ -15,6 +15,11 @@ from orchestrator.errors import CatalogRefused
 from orchestrator.wire.forbidden_env import forbidden
 from orchestrator.wire.profile import CPU_ENGINES, ENGINES, Profile
 
+#: Above every real count, and below what a message can carry.
+MOST = 10**12
+#: The same in GB: a petabyte.
+MOST_GB = 10**6
+
 Warn = Callable[[str], None]
 
 
@@ -42,6 +47,8 @@ def _numbers(profile: Profile, place: str) -> None:
             raise CatalogRefused(
                 f"{place}.{key}", f"{value} is not a count", "write 1 or more, or leave it out"
             )
+        if value is not UNSET and value > MOST:
+            raise CatalogRefused(f"{place}.{key}", "it is too large", f"write at most {MOST}")
     for key in ("gpu_memory_gb", "min_memory_gb", "disk_gb", "prefill_rate"):
         value = getattr(profile, key)
         if value is not UNSET and not value > 0:
@@ -50,6 +57,9 @@ def _numbers(profile: Profile, place: str) -> None:
                 f"{value} is not above 0",
                 "write a number above 0, or leave it out",
             )
+        most = MOST if key == "prefill_rate" else MOST_GB
+        if value is not UNSET and value > most:
+            raise CatalogRefused(f"{place}.{key}", "it is too large", f"write at most {most}")
     if profile.multi_node is not UNSET:
         if profile.engine != "vllm":
             raise CatalogRefused(
@@ -179,8 +189,13 @@ def _arithmetic(profile: Profile, place: str) -> None:
 
 
 def _environment(profile: Profile, place: str) -> None:
+    words = list(() if profile.args is UNSET else profile.args)
+    if any("\0" in word for word in words):
+        raise CatalogRefused(f"{place}.args", "one holds a NUL character", "leave it out")
     if profile.env is UNSET:
         return
+    if any("\0" in name + value for name, value in profile.env.items()):
+        raise CatalogRefused(f"{place}.env", "one holds a NUL character", "leave it out")
     bad = forbidden(profile.env)
     if bad:
         raise CatalogRefused(

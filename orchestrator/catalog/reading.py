@@ -16,6 +16,8 @@ from orchestrator.wire.errors import BadDuration
 from orchestrator.wire.profile import Adapter, Profile
 from orchestrator.wire.snapshots import Limits
 
+#: Seconds; longer ones mean "never" and can be written as this.
+_LONGEST = 366 * 86400.0
 _PATH = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
@@ -54,9 +56,13 @@ def _durations(definition: ModelDefinition, place: str) -> None:
         if value is msgspec.UNSET:
             continue
         try:
-            seconds_of(value)
+            seconds = seconds_of(value)
         except BadDuration as error:
             raise CatalogRefused(f"{place}.{key}", str(error)) from None
+        if not seconds <= _LONGEST:
+            raise CatalogRefused(
+                f"{place}.{key}", "it is longer than a year", "write at most 8784h"
+            )
 
 
 def _known_keys(written: Mapping[str, Any], place: str, unknown: list[str] | None) -> None:

@@ -24,6 +24,9 @@ def run(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("interrupted: what was ordered goes on; llmgw ctl status shows it", file=sys.stderr)
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return USAGE
     except click.UsageError as error:
         path = "llmgw ctl" if error.ctx is None else error.ctx.command_path
         frame.printer().error(BadUsage(error.format_message(), "", f"{path} --help"))

@@ -88,15 +88,16 @@ class AdminClient:
             value = json.loads(raw)
         except ValueError:
             value = None
-        if not isinstance(value, dict):
+        if isinstance(value, dict) and status < 400:
+            return value
+        error = value.get("error") if isinstance(value, dict) else None
+        # Ours says what kind of error it is; a router's answer has a type besides.
+        if not isinstance(error, dict) or "code" not in error or "type" in error:
             raise Unreachable(
                 f"what answers at {self.address} is not llmgw's admin API",
-                f"it sent status {status} and no JSON object",
+                f"it sent status {status} and nothing that the admin API sends",
                 "the address that the orchestrator logs at its start",
             )
-        if status < 400:
-            return value
-        error = value.get("error") or {}
         kind = Unreachable if status >= 500 else Refused
         raise kind(
             str(error.get("message", f"status {status}")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ def sure(what: str, yes: bool) -> None:
         raise Refused(f"{what}: not done", "the answer was no")
 
 
+#: How the admin API begins when it refuses a definition: here it is known whose it was.
+_REFUSED = "the definition is refused"
+
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
@@ -68,6 +72,15 @@ def read_definitions(file: str) -> list[dict[str, Any]]:
     found = whole if isinstance(whole, list) else [whole]
     if not found or not all(isinstance(one, dict) for one in found):
         raise Refused(f"{name} holds no model", "a model is a mapping", "write name: and profiles:")
+    for one in found:
+        try:
+            json.dumps(one, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Refused(
+                f"{name} holds a value that no model has",
+                f"model {one.get('name', '?')}: {error}",
+                "put what looks like a date into quotes; write numbers as digits",
+            ) from None
     return found
 
 
@@ -82,7 +95,7 @@ def model_add(frame: Frame, file: str, replace: bool) -> None:
         try:
             answer = client.post("models", body={"definition": definition, "replace": replace})
         except Refused as error:
-            if error.what == "the definition is refused":
+            if error.what == _REFUSED:
                 error.what = f"model {name} was not added"
             raise
         for source in answer.get("sources", []):
@@ -220,7 +233,12 @@ def key_revoke(frame: Frame, name: str, yes: bool) -> None:
 @verb(ctl, "reload")
 def reload(frame: Frame) -> None:
     """Reads cluster.yaml again. A bad file changes nothing."""
-    answer = frame.client().post("reload")
+    try:
+        answer = frame.client().post("reload")
+    except Refused as error:
+        if error.what == _REFUSED:
+            error.what = "cluster.yaml was not reloaded"
+        raise
     for warning in answer.get("warnings", []):
         frame.say(f"note: {warning}")
     done(frame, answer, f"cluster.yaml in force: {answer.get('models', '-')} models")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,8 +25,14 @@ class Printer:
     def __init__(self, form: str, *, heads: bool = True, no_colour: bool = False) -> None:
         self.form = form
         self._heads = heads
+        # Without colour there are no other styles either: they are escape sequences as well.
+        plain = no_colour or bool(os.environ.get("NO_COLOR"))
         self._console = Console(
-            file=sys.stdout, no_color=no_colour or None, highlight=False, markup=False, emoji=False
+            file=sys.stdout,
+            color_system=None if plain else "auto",
+            highlight=False,
+            markup=False,
+            emoji=False,
         )
 
     @property

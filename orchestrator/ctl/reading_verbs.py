@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from orchestrator.command_line import own_version
-from orchestrator.ctl import columns, detail_text
+from orchestrator.ctl import columns, detail_text, figures
 from orchestrator.ctl.errors import REFUSED, BadUsage, CtlError, Unreachable
 from orchestrator.ctl.frame import Frame, VerbGroup, common_options, verb
 from orchestrator.ctl.status_text import status_lines
@@ -111,6 +111,10 @@ def explain(frame: Frame, model: str) -> None:
     else:
         reason = f": {found['reason']}" if found.get("reason") else ""
         printer.line(f"model {found['model']} is {found['state']}{reason}")
+        if found.get("failures"):
+            wait = found.get("next_try_s")
+            following = "" if wait is None else f", next try in {figures.age(wait)}"
+            printer.line(f"{found['failures']} failures in a row{following}")
         profiles = sorted({item["profile"] for item in found["items"]})
         for profile in profiles:
             printer.line()
@@ -127,7 +131,7 @@ def _since(written: str | None) -> str:
     if written is None:
         return ""
     try:
-        return f"{int((time.time() - seconds_of(written)) * 1000)}-0"
+        return f"{int(max(0.0, time.time() - seconds_of(written)) * 1000)}-0"
     except BadDuration as error:
         raise BadUsage(f"--since: {error}") from None
 
@@ -142,6 +146,8 @@ def events(
     frame: Frame, follow: bool, limit: int, since: str | None, model: str | None, node: str | None
 ) -> None:
     """What happened, to whom, why; oldest first."""
+    if model and node:
+        raise click.UsageError("--model and --node are both given; give one of them")
     client, printer = frame.client(), frame.printer()
     query: dict[str, str | int] = {"limit": limit, "after": _since(since)}
     if model or node:

@@ -13,6 +13,8 @@ from orchestrator.wire.errors import BadDuration
 
 #: Seconds between two looks.
 LOOK = 0.3
+#: Seconds after which a countdown or a percentage is said again.
+SAY_AGAIN = 30.0
 #: States in which it never becomes ready by waiting.
 _HOPELESS = ("needs_change", "refused")
 
@@ -36,20 +38,23 @@ def until_ready(
     client = frame.client()
     end = clock() + limit
     failures: int | None = None
-    said = shown = ""
+    shown = said = ""
+    say_again = end
     while True:
         try:
             item = client.get("models", name)
         except Unreachable as error:
-            shown = error.what
+            shown = news = error.what
         else:
             if _ready(item):
                 return item
             failures = _check(item, failures)
-            shown = f"{item.get('state', '-')} {item.get('note', '')}".strip()
-        if shown != said:
+            shown = ", ".join(str(item[key]) for key in ("state", "note") if item.get(key))
+            # The note counts down to the next try; that is no news.
+            news = f"{item.get('state')} {item.get('reason')}"
+        if news != said or clock() >= say_again:
             frame.say(f"{name}: {shown}")
-            said = shown
+            said, say_again = news, clock() + SAY_AGAIN
         if clock() >= end:
             raise RanOut(
                 f"model {name} was not ready within {limit:.0f} s",

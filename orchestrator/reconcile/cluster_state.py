@@ -67,6 +67,7 @@ class ClusterState:
         #: An emptied store must not empty the routers: with no record at all, nothing is published
         #: before the agents have spoken.
         self.had_records = bool(event.records)
+        self.had_nodes = bool(event.known_nodes or event.records)
         self.records: dict[str, Record] = {}
         self.models: dict[str, ModelState] = dict(event.model_states)
         self.nodes = NodeBook(limits)

@@ -103,9 +103,12 @@ def _forgive(state: ClusterState, model: CatalogModel) -> None:
         state.put_model(model.name, forgiven(known))
         state.say("info", f"model {model.name}", "forgiven", "its profile was changed")
     elif any(
-        record.state == "ready" and state.age(record.since_ms) >= state.limits.serving_resets
+        record.state == "ready"
+        and state.age(record.since_ms) >= state.limits.serving_resets
+        and (known.last_failure is UNSET or record.since_ms >= known.last_failure.at_ms)
         for record in state.of_model(model.name)
     ):
+        # A copy that served before the failure says nothing of the ones that fail beside it.
         state.put_model(model.name, forgiven(known))
 
 
@@ -124,9 +127,8 @@ def _below_wanted(state: ClusterState, model: CatalogModel) -> bool:
         if record.state == "draining" and record.why in WAY_BACK:
             state.move(record, "wanted", "wanted again")
             copies = live_copies(state, model.name)
-    if len(copies) < wanted:
-        return True
-    return _leave_drained_nodes(state, model, copies, wanted)
+    replacement = _leave_drained_nodes(state, model, copies, wanted)
+    return replacement or len(copies) < wanted
 
 
 # -- too many
@@ -183,13 +185,14 @@ def _leave_drained_nodes(
         if node is not None and node.drained
     )
     pending = state.pending.get(model.name)
-    no_room = pending is not None and pending.kind in ("no_room", "backing_off")
+    no_room = pending is not None and pending.kind == "no_room"
     if (
         serving + len(leaving) > wanted
         or no_room
         or patience >= state.limits.node_drain_replacement
     ):
-        state.pending.pop(model.name, None)
+        if len(copies) >= wanted:
+            state.pending.pop(model.name, None)
         state.move(first, "node_drain", f"node {nodes} is drained")
         return False
     return len(staying) + len(leaving) <= wanted
@@ -223,6 +226,11 @@ def _start_one(
             last = "" if known.last_failure is UNSET else known.last_failure.text
             pending.kind, pending.text = "backing_off", f"{why}: {last}"
             continue
+        if trying := _on_trial(state, model.name):
+            # One start at a time: two copies would fail, and be charged, for the same reason.
+            pending.kind = "backing_off"
+            pending.text = f"it has failed; first replica {trying.id} must serve"
+            continue
         inventory = inventory or inventories.of(state)
         hard = avoided_now(known, state.ms())
         soft = {**failed_often(known, state.ms(), state.limits), **hard}
@@ -237,6 +245,17 @@ def _start_one(
             return
         pending.kind = "no_room"
         pending.text = pending.rejections[min(pending.rejections)].summary()
+
+
+def _on_trial(state: ClusterState, name: str) -> Record | None:
+    """The copy that is starting after a failure, while none has become ready since."""
+    failure = state.model_state(name).last_failure
+    if failure is UNSET:
+        return None
+    copies = live_copies(state, name)
+    if any(one.state == "ready" and one.since_ms >= failure.at_ms for one in copies):
+        return None
+    return next((one for one in copies if one.state != "ready"), None)
 
 
 def _find_place(

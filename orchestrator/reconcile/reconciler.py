@@ -199,8 +199,11 @@ def _settle(state: ClusterState) -> None:
         return
     since = state.now - state.took_over_at
     nodes = [node for node in state.nodes.by_name.values() if node.state != "lost"]
-    # A store that knows no node may have been emptied: its agents are given time to say Hello.
-    over = all(node.heard for node in nodes) if nodes else since >= state.limits.settling_unknown
+    over = all(node.heard for node in nodes)
+    # A store that knows no node may have been emptied, and surely was when an agent has had a leader
+    # before: the others are given time to speak, or what they run would be started twice.
+    if not state.had_nodes and (not nodes or any(node.applied.epoch for node in nodes)):
+        over = over and since >= state.limits.settling_unknown
     if over or since >= state.limits.settling:
         state.settled = True
         state.settled_at = state.now

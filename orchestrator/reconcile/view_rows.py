@@ -6,7 +6,8 @@ import msgspec
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """A node. ``seen`` is seconds of silence, memory and disk bytes, None unknown.
+    """A node. ``seen`` is seconds of silence, memory and disk bytes, None unknown; ``age`` is that of
+    its state, or of its drain flag where that is younger.
 
     ``state``: unheard | ready | unreachable | lost. ``cards`` is type -> [held, total].
     """
@@ -153,9 +154,12 @@ class ExplainRow(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a model is as it is; rows per profile and node, nodes that fit first."""
+    """Why a model is as it is; rows per profile and node, nodes that fit first. ``next_try`` in
+    seconds, None while nothing is waited for."""
 
     model: str
     state: str
     reason: str
+    failures: int
+    next_try: float | None
     profiles: list[list[ExplainRow]]

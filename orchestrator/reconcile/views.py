@@ -70,7 +70,7 @@ def explain_model(state: ClusterState, inventories: InventoryCache, name: str) -
         inventory = inventories.of(state)
         for need in needs_of(state, model):
             profiles.append([ExplainRow(*found) for found in explain(need, inventory)])
-    return Explanation(name, row.state, row.reason, profiles)
+    return Explanation(name, row.state, row.reason, row.failures, row.next_try, profiles)
 
 
 def _known(value: T | UnsetType) -> T | None:
@@ -95,7 +95,7 @@ def _node_row(state: ClusterState, node: Node, view: NodeView) -> NodeRow:
     return NodeRow(
         name=node.name,
         state=node.state,
-        age=state.now - node.since,
+        age=state.now - (max(node.since, node.drained_since) if node.drained else node.since),
         seen=node.silence * state.limits.echo if node.heard or node.silence else None,
         drained=node.drained,
         drain_done=node.drained

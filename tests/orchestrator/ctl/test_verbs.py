@@ -256,7 +256,98 @@ def test_waiting_until_it_is_ready(
     monkeypatch.setattr(waiting, "LOOK", 0.01)
     api.answers["GET", "/api/models/m"] = [(200, LOADING), (200, LOADING), (200, READY)]
     assert run(["wait", "m", "--ready"]) == 0
-    assert capsys.readouterr().err.splitlines() == ["m: loading 40 %", "model m is ready (1/1)"]
+    assert capsys.readouterr().err.splitlines() == ["m: loading, 40 %", "model m is ready (1/1)"]
+
+
+def test_a_countdown_is_not_said_at_every_look(
+    api: CannedAdminApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK", 0.01)
+    failing = {**LOADING, "state": "failing", "reason": "it exited"}
+    api.answers["GET", "/api/models/m"] = [
+        *((200, {**failing, "note": f"it exited, next try in {left}s"}) for left in (3, 2, 1)),
+        (200, READY),
+    ]
+    assert run(["wait", "m", "--ready"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["m: failing, it exited, next try in 3s", "model m is ready (1/1)"]
+
+
+def test_a_group_without_a_verb_shows_its_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["model"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("Usage: llmgw ctl model")
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["name: a\ndescription: 2024-01-01", "name: a\nprofiles: [{min_memory_gb: .inf}]"]
+)
+def test_a_value_that_json_does_not_have_is_refused_before_anything_is_sent(
+    api: CannedAdminApi, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.yaml"
+    file.write_text(text)
+    assert run(["model", "add", str(file)]) == 1
+    assert api.asked == []
+    said = capsys.readouterr().err.splitlines()
+    assert "value that no model has" in said[0]
+    assert said[1].startswith("  model a: ")
+    assert said[2].startswith("  try: ")
+
+
+@pytest.mark.parametrize(
+    "answer", [{"error": "no"}, {"error": {"message": "x", "type": "y", "code": None}}, {"a": 1}]
+)
+def test_a_router_on_the_port_is_named_as_what_it_is_not(
+    api: CannedAdminApi, answer: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.answers["GET", "/api/nodes"] = (404, answer)
+    assert run(["nodes"]) == 3
+    assert "not llmgw's admin API" in capsys.readouterr().err
+
+
+def test_without_colour_there_are_no_escape_sequences(
+    api: CannedAdminApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    api.items("models", {**READY, "state": "idle"})
+    assert run(["models"]) == 0
+    assert "\x1b[" in capsys.readouterr().out
+    assert run(["models", "--no-color"]) == 0
+    assert "\x1b[" not in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(["models"]) == 0
+    assert "\x1b[" not in capsys.readouterr().out
+
+
+def test_events_of_a_model_and_a_node_at_once_are_not_half_answered(api: CannedAdminApi) -> None:
+    assert run(["events", "--model", "m", "--node", "n1"]) == 2
+    assert api.asked == []
+
+
+def test_events_since_before_there_was_time(api: CannedAdminApi) -> None:
+    api.items("events")
+    assert run(["events", "--since", "9999999999h"]) == 0
+    assert "after=0-0" in api.asked[0].path
+
+
+def test_reload_says_that_the_file_was_refused(
+    api: CannedAdminApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = {"code": "refused", "message": "the definition is refused", "reason": "line 2: no"}
+    api.answers["POST", "/api/reload"] = (422, {"error": error})
+    assert run(["reload"]) == 1
+    assert capsys.readouterr().err.startswith("error: cluster.yaml was not reloaded\n  line 2")
+
+
+def test_explain_says_when_it_is_tried_again(
+    api: CannedAdminApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.items("explain/m", model="m", state="failing", reason="r", failures=5, next_try_s=61.0)
+    assert run(["explain", "m"]) == 0
+    assert "5 failures in a row, next try in 1m" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,9 @@ engine_metrics: {{sim: {{running: x}}}}
     assert file.engine_metrics == {"sim": {"running": "x"}}
 
 
-def test_an_empty_file_declares_nothing() -> None:
-    assert parse_cluster_file("", "cluster.yaml").models == []
+def test_a_file_may_declare_nothing() -> None:
+    assert parse_cluster_file("models: []", "cluster.yaml").models == []
+    assert parse_cluster_file("engine_metrics: {}", "cluster.yaml").models == []
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,7 @@ def test_a_changed_file_is_noticed_once_it_is_there(tmp_path: Path) -> None:
     side = tmp_path / "side"
     side.write_text("models: [{name: a}]")
     side.replace(path)
+    assert not disk.changed(), "it may still be growing"
     assert disk.changed()
     assert disk.read().models == [{"name": "a"}]
     assert not disk.changed()
@@ -79,6 +81,7 @@ def test_the_same_size_and_another_time_is_a_change(tmp_path: Path) -> None:
     disk = FileOnDisk(path)
     disk.read()
     os.utime(path, ns=(1, 1))
+    disk.changed()
     assert disk.changed()
 
 
