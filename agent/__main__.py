@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import click
+from redis.connection import parse_url
 
 from agent.config import (
     DEFAULT_METRICS_BIND,
@@ -81,6 +82,7 @@ def check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         fits = parts.scheme in _SCHEMES and (parts.port is None or parts.port > 0)
+        parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError:
         fits = False
     if not fits:
@@ -102,6 +104,8 @@ def _read(path: Path, flag: str) -> str:
         return path.read_text()
     except OSError as error:
         raise BadConfig(f"{flag} {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadConfig(f"{flag} {path} is no text; write it in UTF-8") from None
 
 
 async def run(settings: Settings, folder: StateFolder) -> None:
@@ -146,6 +150,20 @@ async def run(settings: Settings, folder: StateFolder) -> None:
     log.info("ended; engines %s", "ended too" if settings.engines_end else "go on")
 
 
+async def end_engines(config: AgentConfig, folder: StateFolder) -> None:
+    """Ends every engine that an agent of this state folder has left running."""
+    node_id = folder.node_id(secrets.token_hex(16))
+    node = NodeFacts(address="127.0.0.1", simulated=config.simulated is not None, commands={})
+    async with aiohttp.ClientSession(trust_env=False) as http:
+        supervisor = Supervisor(folder, config, node, node_id, "", http)
+        try:
+            await supervisor.adopt()
+            await supervisor.end_engines()
+        finally:
+            await supervisor.close()
+    log.info("every engine has ended")
+
+
 async def _until_asked(supervisor: Supervisor, uplink: Uplink, *, engines_end: bool) -> None:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -166,12 +184,18 @@ async def _until_asked(supervisor: Supervisor, uplink: Uplink, *, engines_end: b
 @click.command()
 @click.option("--redis", "redis_url", help="URL of Redis; better --redis-file or LLMGW_REDIS_URL.")
 @click.option("--redis-file", type=click.Path(path_type=Path), help="A file that holds the URL.")
-@click.option("--node", required=True, help="The name of this node in the cluster.")
+@click.option("--node", default="", help="The name of this node in the cluster; must be given.")
 @click.option("--cluster", default="default", show_default=True)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="agent.yaml")
 @click.option("--state", type=click.Path(path_type=Path), help="The state folder.")
 @click.option("--metrics-bind", default=DEFAULT_METRICS_BIND, show_default=True)
 @click.option("--engines-end-with-agent", is_flag=True, help="At a clean end, end the engines too.")
+@click.option(
+    "--end-engines",
+    "only_end_engines",
+    is_flag=True,
+    help="End the engines that an agent has left running, and end. Needs no Redis and no name.",
+)
 def command(
     redis_url: str | None,
     redis_file: Path | None,
@@ -181,8 +205,19 @@ def command(
     state: Path | None,
     metrics_bind: str,
     engines_end_with_agent: bool,
+    only_end_engines: bool,
 ) -> None:
     """Runs the agent of one node: starts, watches and stops engines as the leader wants."""
+    where = (state or (ROOT_STATE if os.geteuid() == 0 else DEFAULT_STATE)).expanduser().absolute()
+    text = "" if config_file is None else _read(config_file, "--config")
+    config = read_config(text, str(config_file or "agent.yaml"))
+    if only_end_engines:
+        folder = StateFolder(where)
+        with contextlib.closing(folder):
+            asyncio.run(end_engines(config, folder))
+        return
+    if not node:
+        raise BadConfig("which node is this? Write --node NAME, for example --node n1")
     if redis_file is not None:
         redis_url = _read(redis_file, "--redis-file").strip()
     redis_url = redis_url or os.environ.get("LLMGW_REDIS_URL", "")
@@ -193,16 +228,13 @@ def command(
     for flag, name in (("--node", node), ("--cluster", cluster)):
         if _NAME.fullmatch(name) is None:
             raise BadConfig(f"{flag} {name!r}: write letters, digits, dots, dashes and underscores")
-    text = "" if config_file is None else _read(config_file, "--config")
     host, port = _metrics_bind(metrics_bind)
     settings = Settings(
         redis_url=check_url(redis_url),
         node=node,
         cluster=cluster,
-        config=read_config(text, str(config_file or "agent.yaml")),
-        state=(state or (ROOT_STATE if os.geteuid() == 0 else DEFAULT_STATE))
-        .expanduser()
-        .absolute(),
+        config=config,
+        state=where,
         metrics_host=host,
         metrics_port=port,
         engines_end=engines_end_with_agent,

@@ -5,14 +5,20 @@ The engine holds the file open for appending and outlives us, so rotation copies
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import shutil
 from pathlib import Path
+
+_log = logging.getLogger("agent")
 
 MAX_SIZE = 32 * 1024 * 1024
 _COPY = 4 * 1024 * 1024
 _LINE_SHOWN = 300
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+#: Time since its start, the level, the words.
+_FIRST_ERROR = re.compile(r"^[0-9.]+ E (.+)$", re.MULTILINE)
 #: Said by engines and their HTTP libraries when the port is another's.
 _IN_USE = re.compile(
     r"address already in use|address in use|EADDRINUSE|couldn't bind|errno 98", re.IGNORECASE
@@ -45,6 +51,12 @@ def last_line(file: Path) -> str:
     return ""
 
 
+def first_error(file: Path) -> str:
+    """The first error in llama.cpp's own form: the cause, of which its last line says nothing."""
+    found = _FIRST_ERROR.search(_ANSI.sub("", tail(file, 16_384)))
+    return found[1].strip()[:_LINE_SHOWN] if found else ""
+
+
 def says_address_in_use(file: Path) -> bool:
     """Whether the end of the log complains about a port."""
     return _IN_USE.search(tail(file, 16_384)) is not None
@@ -64,9 +76,12 @@ def rotate(folder: Path) -> bool:
     size = size_of(log)
     if size is None or size <= MAX_SIZE:
         return False
-    with log.open("r+b") as source, (folder / "log.1").open("wb") as target:
-        source.seek(size - _COPY)
-        shutil.copyfileobj(source, target)
-        source.truncate(0)
-    (folder / "log.1").chmod(0o600)
+    try:
+        with log.open("rb") as source, (folder / "log.1").open("wb") as target:
+            source.seek(size - _COPY)
+            shutil.copyfileobj(source, target)
+        (folder / "log.1").chmod(0o600)
+    except OSError as error:  # the disk is full: all the more reason to cut
+        _log.warning("the end of %s is not kept: %s", log, error)
+    os.truncate(log, 0)
     return True

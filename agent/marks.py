@@ -32,6 +32,7 @@ from orchestrator.wire.errors import UnreadableMessage
 from orchestrator.wire.reports import Failure
 from orchestrator.wire.want import ShardWant, Want, read_want
 
+_NODE_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
 _GENERATION = re.compile(r"[1-9][0-9]{0,18}")
 #: Folders of ended engines that are kept for their logs.
 ENDED_KEPT = 20
@@ -80,12 +81,18 @@ class StateFolder:
     def node_id(self, fresh: str) -> str:
         """The id kept here; ``fresh`` is kept where there is none yet."""
         file = self.path / "node_id"
+        kept = b""
         with contextlib.suppress(FileNotFoundError):
-            kept = file.read_text().strip()
-            if kept:
-                return kept
-        write_durably(file, fresh.encode())
-        return fresh
+            kept = file.read_bytes().strip()
+        if not kept:
+            write_durably(file, fresh.encode())
+            return fresh
+        if _NODE_ID.fullmatch(kept) is None:
+            raise BadStateFolder(
+                f"{file} holds no node id ({kept[:40]!r}); engines are known by it. Put it back from a"
+                " copy, or stop the engines of this node and delete the whole state folder"
+            )
+        return kept.decode()
 
     def want(self) -> Want | None:
         """The want on disk; BadStateFolder where it cannot be read."""
@@ -149,7 +156,7 @@ class StateFolder:
                 )
             except FileNotFoundError:
                 continue
-            except msgspec.MsgspecError as error:
+            except (OSError, msgspec.MsgspecError) as error:
                 problems.append(
                     f"{folder}: its record cannot be read and it is left alone: {error}"
                 )

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,8 @@ import msgspec
 #: In the environment of every process of an engine; the value names the engine.
 MARK_VARIABLE = "LLMGW_ENGINE"
 _PROC = Path("/proc")
+_EXEC_LOOKS = 20
+_EXEC_PAUSE = 0.01  # seconds
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -92,10 +95,18 @@ def is_ours(identity: Identity) -> str | None:
     """None when this very process lives with our command line or mark, else what does not match."""
     if not is_alive(identity):
         return "gone"
-    if command_hash(identity.pid) == identity.command:
-        return None
-    # An engine may set its own title; then the mark in its environment speaks for it.
-    return None if _has_mark(identity.pid, identity.mark) else "command line differs"
+    for _ in range(_EXEC_LOOKS):
+        if command_hash(identity.pid) == identity.command:
+            return None
+        # An engine may set its own title; then the mark in its environment speaks for it.
+        environ = _environ(identity.pid)
+        if _is_marked(environ, identity.mark):
+            return None
+        if environ:
+            break
+        # For a moment of its exec a process has neither; ours is never without for longer.
+        time.sleep(_EXEC_PAUSE)
+    return "command line differs"
 
 
 def members(identity: Identity, cgroup: Path | None = None) -> dict[int, int]:
@@ -116,6 +127,16 @@ def members(identity: Identity, cgroup: Path | None = None) -> dict[int, int]:
             or pid in in_cgroup
             or _has_mark(pid, identity.mark)
         ):
+            found[pid] = stat.start
+    return found
+
+
+def marked(mark: str) -> dict[int, int]:
+    """pid -> start time of every live process that carries this mark."""
+    found: dict[int, int] = {}
+    for pid in _all_pids():
+        stat = stat_of(pid)
+        if stat is not None and not stat.dead and _has_mark(pid, mark):
             found[pid] = stat.start
     return found
 
@@ -163,8 +184,16 @@ def _pids_in(cgroup: Path | None) -> list[int]:
 
 
 def _has_mark(pid: int, mark: str) -> bool:
-    try:
-        environ = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return False
+    return _is_marked(_environ(pid), mark)
+
+
+def _is_marked(environ: bytes, mark: str) -> bool:
     return f"{MARK_VARIABLE}={mark}".encode() in environ.split(b"\0")
+
+
+def _environ(pid: int) -> bytes:
+    """Empty where it cannot be read."""
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return b""

@@ -260,6 +260,8 @@ class ShardLife:
         )
         kind = "exited" if row.charged else "address-in-use"
         last = engine_log.last_line(folder / "log")
+        if row.state == "up" and (cause := engine_log.first_error(folder / "log")):
+            last = f"{cause} ... {last}"
         text = f"the engine {how} unasked after {time.monotonic() - row.since:.0f} s in state {row.state}"
         failure = row.fail(kind, f"{text}: {last}" if last else text, int(time.time() * 1000))
         log.warning("%s of %s: %s", row.shard.replica, row.shard.model, failure.text)

@@ -14,13 +14,13 @@ from msgspec import UNSET
 
 from agent import engine_log
 from agent.config import AgentConfig
-from agent.engine_cgroup import sweep_cgroups
+from agent.engine_cgroup import engine_cgroup, sweep_cgroups
 from agent.engine_process import EngineProcess
 from agent.engine_start import EngineStarter
 from agent.engines.adapters import refusal
 from agent.engines.launch_plan import NodeFacts
 from agent.marks import EngineRecord, StateFolder
-from agent.process_facts import is_ours, members
+from agent.process_facts import Identity, boot_id, is_ours, marked, members
 from agent.shard_life import ShardLife
 from agent.shard_row import ShardRow
 from agent.shard_states import RUNNING, Event
@@ -174,9 +174,12 @@ class Supervisor:
         tasks = [row.task for row in self.rows if row.state in RUNNING and row.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=_END_LIMIT)
-        self._folder.keep_taken_along(
-            row.generation for row in self.rows if row.state not in RUNNING
-        )
+        try:
+            self._folder.keep_taken_along(
+                row.generation for row in self.rows if row.state not in RUNNING
+            )
+        except OSError as error:
+            log.error("that the engines ended with the agent is not kept on disk: %s", error)
 
     async def close(self) -> None:
         """Lets go of everything; engines live on."""
@@ -227,6 +230,8 @@ class Supervisor:
     def _end(self, shard: ShardWant, reason: str, now: float) -> None:
         """A shard of which nothing runs: it is over, and its mark keeps it so."""
         row = self._rows.get(shard.generation)
+        if row is None and shard.generation in self._state.marks and self._end_marked(shard, now):
+            return
         if row is not None and row.task is not None:
             row.task.cancel()
         if row is None or row.state == "refused":
@@ -240,6 +245,25 @@ class Supervisor:
             row.fail(reason, "launched before and not running now", int(time.time() * 1000))
         self._starter.let_go(row, now)
         self._note_change()
+
+    def _end_marked(self, shard: ShardWant, now: float) -> bool:
+        """Ends a launched generation whose record is lost, if a process with its mark lives: nothing
+        else is known of it, and it must not be called ended while it holds cards and memory."""
+        mark = f"{self._node_id}:{shard.generation}:{shard.rank}"
+        found = sorted(marked(mark).items(), key=lambda item: (item[1], item[0]))
+        if not found:
+            return False
+        pid, start = found[0]
+        text = f"the record of this engine is lost; what lives of it (pid {pid}) is ended"
+        log.warning("%s of %s: %s", shard.replica, shard.model, text)
+        row = self._rows[shard.generation] = ShardRow(shard, now, "up")
+        row.fail("vanished", text, int(time.time() * 1000))
+        row.move(Event.EXITED, now, "vanished", text)
+        cgroup = engine_cgroup(self._node_id, shard.generation)
+        row.process = EngineProcess(Identity(pid, start, boot_id(), "", mark), cgroup)
+        self._spawn(row, self._life.end_rest(row))
+        self._note_change()
+        return True
 
     def _forget(self, generation: int, now: float) -> None:
         row = self._rows.pop(generation)

@@ -235,6 +235,8 @@ def _unknown_goal(shard: ShardWant) -> Refusal:
 
 def _malformed(shard: ShardWant) -> Refusal | None:
     """What is wrong with a want entry whatever node it is on."""
+    if not 1 <= shard.generation < 2**63:
+        return Refusal("bad-generation", f"{shard.generation} is no generation")
     if not 0 <= shard.rank < shard.world_size:
         return Refusal("bad-rank", f"rank {shard.rank} of a world of {shard.world_size}")
     if shard.slots < 1:

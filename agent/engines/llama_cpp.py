@@ -33,6 +33,7 @@ _DANGEROUS = (
     *("--mcp-servers-config", "--mcp-servers-json", "--webui-mcp-proxy", "--ui-mcp-proxy"),
     *("-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token"),
     *("-hfv", "-hfrv", "--hf-repo-v", "-hffv", "--hf-file-v", "-dr", "--docker-repo"),
+    *("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "-mmu", "--mmproj-url"),
     *("--models-dir", "--models-preset", "--models-max", "--models-autoload"),
     *("-lcs", "--lookup-cache-static", "-lcd", "--lookup-cache-dynamic", "--prompt-cache"),
     *("--ssl-key-file", "--ssl-cert-file", "--log-file"),

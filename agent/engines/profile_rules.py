@@ -51,11 +51,13 @@ def key_flags(shard: ShardWant, path: str) -> tuple[list[str], dict[str, str]]:
 
 
 def refused_argument(args: Sequence[str], refused: Iterable[str], why: str) -> Refusal | None:
-    """A refusal naming the first argument that is one of ``refused`` (also as ``--flag=value``)."""
+    """A refusal naming the first argument that is one of ``refused`` (also as ``--flag=value``, and
+    with underscores, which engines read as dashes)."""
     known = frozenset(refused)
     for arg in args:
-        if arg.split("=", 1)[0] in known:
-            return Refusal("refused-argument", f"{arg.split('=', 1)[0]} in args: {why}")
+        flag = arg.split("=", 1)[0]
+        if flag.replace("_", "-") in known:
+            return Refusal("refused-argument", f"{flag} in args: {why}")
         if "\0" in arg:
             return Refusal("refused-argument", "an argument holds a NUL")
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -22,6 +23,8 @@ from agent.engines.launch_plan import EngineCommand
 from agent.marks import write_durably
 from agent.version import version
 from orchestrator.wire.reports import Engine
+
+log = logging.getLogger("agent")
 
 _ASK_LIMIT = 60.0  # seconds; a cold import of a large Python engine
 _FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][A-Za-z0-9-]*)")
@@ -97,7 +100,10 @@ async def _ask(argv: tuple[str, ...], cache: Path) -> EngineCommand:
     answer = EngineCommand(argv, version_in(version_text or ""), flags)
     if flags is not None:
         record = _Known(argv, stamp, answer.version, sorted(flags))
-        write_durably(cache, msgspec.json.encode(record))
+        try:
+            write_durably(cache, msgspec.json.encode(record))
+        except OSError as error:  # it is asked again next time
+            log.warning("what %s answered is not kept: %s", argv[0], error)
     return answer
 
 
@@ -125,7 +131,7 @@ def _stamp(argv: Sequence[str]) -> str:
 
 async def _output(*argv: str) -> str | None:
     """What the command prints (both streams); None when it cannot be run or does not end."""
-    env = {**os.environ, "PYTHONPATH": package_root()}
+    env = {**os.environ, "PYTHONPATH": package_root(), "PYTHONSAFEPATH": "1"}
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,

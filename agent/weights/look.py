@@ -56,6 +56,8 @@ def look(source: str) -> Found | Refusal:
         return _look_at(Path(path))
     except OSError as error:
         return Refusal("weights-unreadable", f"{path}: {error.strerror or error}")
+    except UnicodeEncodeError as error:
+        return Refusal("bad-path", f"{error.object!a}: a name that is not UTF-8; rename the file")
 
 
 def _look_at(path: Path) -> Found | Refusal:
@@ -80,9 +82,12 @@ def _found(path: Path, files: list[Path]) -> Found | Refusal:
     listing: list[tuple[str, int]] = []
     for file in files:
         try:
-            size = file.stat().st_size
+            facts = file.stat()
         except FileNotFoundError:
             return Refusal("weights-incomplete", f"{file} is missing")
+        if not stat.S_ISREG(facts.st_mode):
+            return Refusal("bad-path", f"{file} is no regular file")
+        size = facts.st_size
         unfinished = next((s for s in _UNFINISHED if file.with_name(file.name + s).exists()), None)
         if unfinished is not None:
             return Refusal("weights-incomplete", f"{file}{unfinished} lies beside: still copied")
@@ -109,7 +114,7 @@ def _parts_of_gguf(path: Path) -> list[Path] | Refusal:
             for n in range(1, count + 1)
         ]
     for part in parts:
-        if part.exists():
+        if part.is_file():  # to open a pipe would wait for ever
             with part.open("rb") as file:
                 if file.read(4) != _GGUF_MAGIC:
                     return Refusal("weights-unreadable", f"{part} is not a GGUF file")

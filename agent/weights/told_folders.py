@@ -6,6 +6,7 @@ nothing reports nothing.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,9 +34,16 @@ class ToldFolders:
         return self._seen
 
 
+def _is_utf8(path: Path) -> bool:
+    """Whether the name can be said in a message."""
+    return os.fsencode(path).decode(errors="replace") == str(path)
+
+
 def _seen_in(folder: Path) -> list[Weights]:
     try:
-        entries = sorted(e for e in folder.iterdir() if e.is_dir() or e.suffix == ".gguf")
+        entries = sorted(
+            e for e in folder.iterdir() if _is_utf8(e) and (e.is_dir() or e.suffix == ".gguf")
+        )
     except OSError:
         return []
     found = [(f"file:{entry}", look(f"file:{entry}")) for entry in entries]

@@ -35,6 +35,8 @@ USUAL_ADMIN_PORT = 8090
 FIRST_QUESTION = "What is the capital of Sweden?"
 #: Seconds a model may take from declared to ready before `up` stops waiting and says why.
 READY_LIMIT = 300.0
+#: One failed start may be bad luck and is tried again at once; so many are the answer.
+FAILURES_SHOWN = 3
 STOP_WAIT = 60.0
 
 
@@ -99,8 +101,13 @@ def command(
     Everything listens on loopback only. Ctrl-C ends all of it; a next start is quick and keeps the key.
     """
     console = Console(stderr=True)
-    folder = StateFolder(state or default_folder(dict(os.environ)))
+    if once is not None and config is not None:
+        raise click.UsageError(
+            "--once asks the demo's model; for models of your own start without --once,"
+            " then ask as the printed curl line does"
+        )
     try:
+        folder = StateFolder(state or default_folder(dict(os.environ)))
         if show:
             _show(folder)
         elif stop:
@@ -108,12 +115,13 @@ def command(
         else:
             up = Up(folder, Steps(console, quiet=once is not None and not console.is_terminal))
             with _signals_interrupt():
-                up.run(config, port, admin_port, workers, once, install)
-    except AlreadyRunning as error:
-        running = folder.running()
-        if once is None or running is None:
-            _fail(console, error)
-        _print_answer(_port_of(running.router), folder.read("api_key") or "", once)
+                try:
+                    up.run(config, port, admin_port, workers, once, install)
+                except AlreadyRunning:
+                    running = folder.running()
+                    if once is None or running is None:
+                        raise
+                    _print_answer(_port_of(running.router), folder.secret("api_key") or "", once)
     except UpError as error:
         _fail(console, error)
     except Interrupted:
@@ -131,26 +139,35 @@ def _port_of(url: str) -> int:
 
 
 def _show(folder: StateFolder) -> None:
-    running = folder.running()
-    if not folder.is_held() or running is None:
+    pid = folder.holder()
+    if pid is None:
         click.echo("not running")
         sys.exit(1)
+    running = folder.running()
+    if running is None:
+        click.echo(f"starting  pid {pid}")
+        return
     click.echo(f"running  pid {running.pid}  router {running.router}  admin {running.admin}")
 
 
 def _stop(folder: StateFolder) -> None:
-    running = folder.running()
-    if not folder.is_held() or running is None:
+    pid = folder.holder()
+    if pid is None:
         click.echo("not running")
         return
-    os.kill(running.pid, signal.SIGTERM)
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except PermissionError:
+        raise UpError(f"pid {pid} belongs to another user", "", f"sudo kill {pid}") from None
+    except ProcessLookupError:
+        pass
     end = time.monotonic() + STOP_WAIT
     while folder.is_held():
         if time.monotonic() > end:
             raise UpError(
-                f"pid {running.pid} did not end within {STOP_WAIT:.0f} s",
+                f"pid {pid} did not end within {STOP_WAIT:.0f} s",
                 "",
-                f"kill -9 {running.pid}",
+                f"kill -9 {pid}",
             )
         time.sleep(0.1)
     click.echo("stopped")
@@ -231,6 +248,12 @@ class Up:
         return Ports(router, admin)
 
     def _demo_file(self) -> Path:
+        if missing := [step.label for step in install_steps.missing_steps()]:
+            raise MissingPart(
+                f"not installed: {', '.join(missing)}",
+                "the demo needs all its parts",
+                "llmgw up --install",
+            )
         weights = demo_models.find_weights()
         if weights is None:
             raise MissingPart(
@@ -288,7 +311,7 @@ class Up:
 
     def _key(self, ports: Ports) -> str:
         """The key of this machine: kept, and made anew when the store does not know it any more."""
-        kept = self._folder.read("api_key")
+        kept = self._folder.secret("api_key")
         end = time.monotonic() + READY_LIMIT
         while time.monotonic() < end:
             self._parts.check()
@@ -312,6 +335,8 @@ class Up:
     def _wait_ready(self, ports: Ports, model: str) -> None:
         end = time.monotonic() + READY_LIMIT
         words = ""
+        # The store remembers failures of earlier runs; whatever caused them may be mended.
+        known: int | None = None
         with self._steps.step("model") as step:
             step.say(model)
             while time.monotonic() < end:
@@ -324,6 +349,15 @@ class Up:
                         if found.get("note"):
                             words += f" ({found['note']})"
                         step.doing(words)
+                        told = found.get("failures")
+                        failures = told if isinstance(told, int) else 0
+                        known = failures if known is None else min(known, failures)
+                        if failures > known and failures >= FAILURES_SHOWN:
+                            raise UpError(
+                                f"{model} does not start: {failures} tries failed",
+                                str(found.get("last_failure") or words),
+                                f"read {self._folder.agent}/engines/*/log",
+                            )
                 time.sleep(0.05)
         raise UpError(
             f"{model} was not ready within {READY_LIMIT:.0f} s", words, f"llmgw ctl explain {model}"

@@ -13,6 +13,8 @@ from pathlib import Path
 from orchestrator.up.errors import CannotStart
 
 _PR_SET_PDEATHSIG = 1
+#: The end of a log in which its last lines are looked for.
+_LOOKED_AT = 65_536
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,10 +23,12 @@ def _end_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def last_lines(log: Path, count: int = 3) -> str:
-    """The last lines that a child wrote, on one line."""
+def last_lines(log: Path, since: int = 0, count: int = 3) -> str:
+    """The last lines that a child wrote after the first ``since`` bytes of its log, on one line."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        with log.open("rb") as file:
+            file.seek(max(since, file.seek(0, os.SEEK_END) - _LOOKED_AT))
+            lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
     return " | ".join(line.strip() for line in lines[-count:] if line.strip())
@@ -37,12 +41,15 @@ class Child:
         self.name = name
         self.log = log
         with log.open("ab") as output:
+            #: The log is one of many runs; what they wrote says nothing of this one.
+            self._log_before = output.tell()
             self._process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
+                # The folder that we were started in may hold packages of the same names.
+                env={**os.environ, "PYTHONSAFEPATH": "1", **env},
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
             )
@@ -58,20 +65,27 @@ class Child:
         if code is not None:
             raise CannotStart(
                 f"the {self.name} ended with code {code}",
-                last_lines(self.log) or "it wrote nothing",
+                self.last_words(),
                 f"read {self.log}",
             )
 
-    def end(self, grace: float) -> None:
-        """SIGTERM, then SIGKILL after ``grace`` seconds."""
-        if self._process.poll() is not None:
-            return
-        self._process.send_signal(signal.SIGTERM)
+    def last_words(self) -> str:
+        """The last lines that this run of it has written."""
+        return last_lines(self.log, self._log_before) or "it wrote nothing"
+
+    def end(self, grace: float) -> int:
+        """SIGTERM, then SIGKILL after ``grace`` seconds. The exit code; negative: minus the signal."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait(grace)
+
+    def wait(self, limit: float) -> int:
+        """Until it ends, SIGKILL after ``limit`` seconds. The exit code."""
         try:
-            self._process.wait(grace)
+            return self._process.wait(limit)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            return self._process.wait()
 
 
 def wait_until(child: Child, ready: Path, limit: float) -> None:
@@ -82,7 +96,7 @@ def wait_until(child: Child, ready: Path, limit: float) -> None:
         if time.monotonic() > end:
             raise CannotStart(
                 f"the {child.name} was not ready within {limit:.0f} s",
-                last_lines(child.log) or "it wrote nothing",
+                child.last_words(),
                 f"read {child.log}",
             )
         time.sleep(0.02)

@@ -57,6 +57,11 @@ def find_server() -> Server:
     )
 
 
+def _quoted(text: str) -> str:
+    """As one word of the server's configuration, whatever characters it has."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
 def configuration(folder: Path, port: int, password: str) -> str:
     """The server's configuration: loopback, a password, and every write on disk within a second."""
     return "\n".join(
@@ -64,7 +69,7 @@ def configuration(folder: Path, port: int, password: str) -> str:
             "bind 127.0.0.1",
             f"port {port}",
             f"requirepass {password}",
-            f"dir {folder}",
+            f"dir {_quoted(str(folder))}",
             "appendonly yes",
             "appendfsync everysec",
             'save ""',

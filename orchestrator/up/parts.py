@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,10 @@ class Parts:
         self._children: list[Child] = []
 
     def _start(self, name: str, argv: list[str]) -> Child:
-        child = Child(name, argv, self._state.logs / f"{name}.log", self._environ)
+        try:
+            child = Child(name, argv, self._state.logs / f"{name}.log", self._environ)
+        except OSError as error:
+            raise CannotStart(f"the {name} cannot be started", str(error)) from None
         self._children.append(child)
         return child
 
@@ -129,8 +133,17 @@ class Parts:
         """End everything: nothing new is placed, engines end with their agent, the store last."""
         order = ("orchestrator", "agent", "router", "store")
         for child in sorted(self._children, key=lambda child: order.index(child.name)):
-            child.end(END_GRACE[child.name])
+            code = child.end(END_GRACE[child.name])
+            if child.name == "agent" and code != 0:
+                self._end_engines()
         self._children.clear()
+
+    def _end_engines(self) -> None:
+        """Engines outlive an agent that was killed; ours end with us all the same."""
+        argv = [sys.executable, "-m", "agent", "--end-engines", "--state", str(self._state.agent)]
+        with suppress(OSError):  # there is no process to be had: nothing can be done any more
+            ending = Child("agent", argv, self._state.logs / "agent.log", self._environ)
+            ending.wait(END_GRACE["agent"])
 
 
 def _wait_for_store(child: Child, port: int, password: str) -> None:

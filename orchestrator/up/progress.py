@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 
@@ -26,7 +27,7 @@ class Step:
     def doing(self, words: str) -> None:
         """What it is at just now."""
         if self._status is not None:
-            self._status.update(f"{self._label}  {words} …")
+            self._status.update(f"{self._label}  {escape(words)} …")
 
 
 class Steps:
@@ -47,11 +48,11 @@ class Steps:
             step = Step(label, status)
             yield step
         took = time.monotonic() - began
-        words = "  ".join(step.said)
+        words = escape("  ".join(step.said))
         self._console.print(
             f"[green]✓[/] {label:<13} {words}  [dim]{took:.1f} s[/]", highlight=False
         )
 
     def warn(self, line: str) -> None:
         """A line that a person should see."""
-        self._console.print(f"[yellow]![/] {line}", highlight=False)
+        self._console.print(f"[yellow]![/] {escape(line)}", highlight=False)

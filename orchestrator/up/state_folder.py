@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from orchestrator.up.errors import AlreadyRunning, CannotStart
+
+#: Bytes for the store, the logs and the agent's files; with less the parts fail one by one.
+LEAST_ROOM = 32_000_000
+#: What our own secrets look like; a file that holds anything else was damaged.
+_SECRET = re.compile(r"[!-~]{8,512}")
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -22,22 +30,36 @@ class Running(msgspec.Struct, frozen=True):
 
 def default_folder(environ: dict[str, str]) -> Path:
     """``$XDG_STATE_HOME/llmgw``, else ``~/.local/state/llmgw``."""
-    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "llmgw"
+    base = environ.get("XDG_STATE_HOME")
+    if base:
+        return Path(base) / "llmgw"
+    try:
+        return Path.home() / ".local" / "state" / "llmgw"
+    except RuntimeError:
+        raise CannotStart(
+            "where to keep the state cannot be told",
+            "HOME is not set and this user has no home folder",
+            "llmgw up --state FOLDER",
+        ) from None
 
 
 class StateFolder:
     """One folder, held by one process at a time by flock (a lock file would outlive its owner)."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        # The parts get this path as an argument and are not all started where we are.
+        self.path = path.absolute()
         self._lock: int | None = None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            for folder in (path, self.logs, self.redis, self.run, self.agent, self.orchestrator):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            yield
         except OSError as error:
             raise CannotStart(
-                f"cannot write to {path}", str(error.strerror), "llmgw up --state FOLDER"
+                f"cannot write to {self.path}",
+                f"{error.filename or self.path}: {error.strerror}",
+                "llmgw up --state FOLDER, or make room and leave to write there",
             ) from None
 
     @property
@@ -62,7 +84,13 @@ class StateFolder:
 
     def hold(self) -> None:
         """Take the lock; AlreadyRunning says where the other one answers."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with self._writing():
+            for folder in (
+                *(self.path, self.logs, self.redis, self.run),
+                *(self.agent, self.orchestrator),
+            ):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -75,19 +103,38 @@ class StateFolder:
                 "llmgw up --stop ends it; llmgw up --state OTHER_FOLDER starts a second one",
             ) from None
         self._lock = lock
-        for stale in self.run.glob("*.json"):
-            stale.unlink()
+        with self._writing():
+            # What a run that crashed has said of itself is not true of us.
+            for stale in (self._running_file, *self.run.glob("*.json")):
+                stale.unlink(missing_ok=True)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            facts = os.statvfs(self.path)
+        free = facts.f_bavail * facts.f_frsize
+        if free < LEAST_ROOM:
+            self.release()
+            raise CannotStart(
+                f"the disk of {self.path} is full",
+                f"{free / 1e6:.0f} MB are free, {LEAST_ROOM / 1e6:.0f} MB are needed",
+                "llmgw up --state FOLDER on another disk, or make room",
+            )
 
     def release(self) -> None:
         """Give the lock back; the kernel does the same when the process dies."""
-        self._running_file.unlink(missing_ok=True)
         if self._lock is not None:
+            with suppress(OSError):
+                self._running_file.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
 
     def is_held(self) -> bool:
         """Whether some process holds the lock."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            lock = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise CannotStart(f"cannot read {self._lock_file}", str(error.strerror)) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -95,6 +142,17 @@ class StateFolder:
         finally:
             os.close(lock)
         return False
+
+    def holder(self) -> int | None:
+        """The pid of the process that holds the lock, also while it is still starting."""
+        try:
+            return int(self._lock_file.read_bytes()) if self.is_held() else None
+        except (OSError, ValueError):
+            return None
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / "lock"
 
     @property
     def _running_file(self) -> Path:
@@ -115,25 +173,27 @@ class StateFolder:
         """A file that only its owner reads, written whole or not at all."""
         path = self.path / name
         part = path.with_name(path.name + ".part")
-        part.unlink(missing_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(path)
+        with self._writing():
+            part.unlink(missing_ok=True)
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(path)
         return path
 
-    def read(self, name: str) -> str | None:
-        """A file's text without white space around it, or None where there is none."""
+    def secret(self, name: str) -> str | None:
+        """A key or password that was written here, or None where there is none that can be one."""
         try:
-            return (self.path / name).read_text().strip() or None
-        except OSError:
+            kept = (self.path / name).read_bytes().decode("ascii").strip()
+        except (OSError, UnicodeDecodeError):
             return None
+        return kept if _SECRET.fullmatch(kept) else None
 
     def password(self) -> str:
         """The store's password: drawn once, then kept."""
-        kept = self.read("redis_password")
+        kept = self.secret("redis_password")
         if kept is None:
             kept = secrets.token_urlsafe(32)
             self.write_secret("redis_password", kept)

@@ -15,12 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from agent.marks import EngineRecord
-from agent.process_facts import is_alive, stat_of
+from agent.process_facts import stat_of
 from orchestrator.wire.feed import Load, read_feed
 from orchestrator.wire.profile import Profile
 from orchestrator.wire.reports import (
@@ -561,25 +559,6 @@ def test_forbidden_variables_do_not_reach_the_engine(leader: Leader, agent: Make
     assert b"LD_PRELOAD" not in environ
     assert b"a-password-for-tests" not in environ
     assert "may not set LD_PRELOAD: dropped" in one.log.read_text()
-
-
-def test_a_record_of_another_process_is_left_alone(leader: Leader, agent: Make):
-    """The pid lives and is somebody else's now: not touched, and the shard has ended."""
-    one = agent()
-    leader.want("n1", shard())
-    one.start()
-    ready = leader.shard("n1", "ready")
-    one.kill()
-    file = one.folder / "state/engines/7/engine.msgpack"
-    record = msgspec.msgpack.decode(file.read_bytes(), type=EngineRecord)
-    stranger = msgspec.structs.replace(record.identity, command="x", mark="someone:1:0")
-    file.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(record, identity=stranger)))
-    leader.forget_reports()
-    one.start()
-    assert leader.shard("n1", "ended").reason == "vanished"
-    assert "is left alone" in one.log.read_text()
-    assert is_alive(record.identity)
-    assert ask(url_of(ready), "/v1/models")["data"]
 
 
 def test_llama_cpp_answers(leader: Leader, agent: Make):

@@ -80,7 +80,9 @@ def test_loopback_when_redis_is_on_loopback(url: str, address: str):
     assert local_address(url) in (address, "::1")
 
 
-@pytest.mark.parametrize("url", ["http://x", "127.0.0.1:6379", "redis://x:port", ""])
+@pytest.mark.parametrize(
+    "url", ["http://x", "127.0.0.1:6379", "redis://x:port", "redis://x?db=y", ""]
+)
 def test_what_is_no_url_is_refused_without_showing_it(url: str):
     with pytest.raises(BadConfig) as caught:
         check_url(url)

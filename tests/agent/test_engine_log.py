@@ -57,3 +57,28 @@ def test_a_long_log_is_cut_under_its_writer(tmp_path: Path, monkeypatch: pytest.
         writer.write("after")
     assert (tmp_path / "log").read_text() == "after"
     assert (tmp_path / "log.1").read_text() == "0123456789"
+
+
+def test_the_first_error_of_llama_cpp_is_the_cause(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_text(
+        "0.00.007.394 I srv          init: loading model\n"
+        "0.00.032.330 E llama_model_load: tensor data is not within the file bounds\n"
+        "0.00.035.617 E llama_model_load_from_file_impl: failed to load model\n"
+        "cannot serve m.gguf: Failed to init server\n"
+    )
+    cause = "llama_model_load: tensor data is not within the file bounds"
+    assert engine_log.first_error(log) == cause
+    log.write_text("Error: 1.5 E\n")
+    assert engine_log.first_error(log) == ""
+
+
+def test_a_log_is_cut_even_where_its_end_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(engine_log, "MAX_SIZE", 10)
+    monkeypatch.setattr(engine_log, "_COPY", 5)
+    (tmp_path / "log").write_text("0123456789abc")
+    (tmp_path / "log.1").mkdir()  # as a full disk does: it cannot be written
+    assert engine_log.rotate(tmp_path)
+    assert (tmp_path / "log").read_text() == ""

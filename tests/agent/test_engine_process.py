@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent import process_facts
 from agent.engine_cgroup import engine_cgroup, sweep_cgroups
 from agent.engine_process import EngineProcess, launch
 from agent.errors import LaunchFailed
@@ -211,6 +212,22 @@ async def test_another_command_line_without_our_mark_is_not_ours(started):
     assert is_ours(titled) is None  # its mark speaks for it
     stranger = msgspec.structs.replace(titled, mark="other:1")
     assert is_ours(stranger) == "command line differs"
+
+
+async def test_a_process_in_the_moment_of_its_exec_is_still_ours(
+    started, monkeypatch: pytest.MonkeyPatch
+):
+    """Then it shows neither command line nor environment; called a stranger it would be an orphan."""
+    process = started("import time; time.sleep(600)")
+    titled = msgspec.structs.replace(process.identity, command="other")
+    real, looks = process_facts._environ, []
+
+    def environ(pid: int) -> bytes:
+        looks.append(pid)
+        return real(pid) if len(looks) > 4 else b""
+
+    monkeypatch.setattr(process_facts, "_environ", environ)
+    assert is_ours(titled) is None
 
 
 async def test_default_signals_and_the_mark_reach_the_engine(started, tmp_path: Path):

@@ -154,6 +154,7 @@ def test_two_ranks_of_one_replica_on_a_node_are_refused():
         ({"rank": 2, "world_size": 2}, "bad-rank"),
         ({"rank": -1}, "bad-rank"),
         ({"slots": 0}, "bad-slots"),
+        ({"generation": 2**64 - 1}, "bad-generation"),
         ({"world_size": 2}, "no-head-address"),
     ],
 )
@@ -162,6 +163,13 @@ def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], reason: str):
     assert isinstance(refuse, Refuse)
     assert refuse.refusal.reason == reason
     assert refuse.whole
+
+
+@pytest.mark.parametrize("generation", [0, -7])
+def test_what_is_no_generation_is_refused(generation: int):
+    [refuse] = actions(holding(msgspec.structs.replace(shard(), generation=generation)))
+    assert isinstance(refuse, Refuse)
+    assert refuse.refusal.reason == "bad-generation"
 
 
 def test_the_nodes_own_no_is_passed_on():

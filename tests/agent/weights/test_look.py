@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,26 @@ def test_a_path_must_be_whole_and_plain(path: str):
 @pytest.mark.parametrize("source", ["hf:a/b", "http://x/y.gguf", "/data/m.gguf", "mirror:m"])
 def test_what_would_have_to_be_fetched_is_refused_by_name(source: str):
     assert reason(source) == "fetch-not-available"
+
+
+def test_a_pipe_among_the_parts_is_refused_and_not_opened(tmp_path: Path):
+    first = gguf(tmp_path / "m-00001-of-00002.gguf")
+    os.mkfifo(tmp_path / "m-00002-of-00002.gguf")
+    assert reason(f"file:{first}") == "bad-path"
+
+
+def test_a_folder_in_the_place_of_a_weight_file_is_refused(tmp_path: Path):
+    (tmp_path / "model.safetensors").mkdir()
+    assert reason(f"file:{tmp_path}") == "bad-path"
+
+
+def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path):
+    (tmp_path / "m.gguf").symlink_to(tmp_path)
+    assert reason(f"file:{tmp_path}") == "weights-unreadable"
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path):
+    name = os.fsencode(tmp_path / "m") + b"\xff.safetensors"
+    with open(name, "wb") as file:
+        file.write(b"x")
+    assert reason(f"file:{tmp_path}") == "bad-path"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import msgspec
 
 from agent.weights.told_folders import ToldFolders
 
@@ -25,3 +28,12 @@ def test_complete_weights_one_level_deep(tmp_path: Path):
 
 def test_told_nothing_reports_nothing():
     assert ToldFolders([]).seen() == []
+
+
+def test_names_that_no_message_can_carry_are_passed_over(tmp_path: Path):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF1")
+    with open(os.fsencode(tmp_path) + b"/\xff.gguf", "wb") as file:
+        file.write(b"GGUF1")
+    seen = ToldFolders([str(tmp_path)]).seen()
+    assert [w.source for w in seen] == [f"file:{tmp_path}/m.gguf"]
+    msgspec.msgpack.encode(seen)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import socket
 import stat
@@ -11,11 +13,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
-from orchestrator.up import demo_models, embedded_redis, install_steps
+from orchestrator.up import demo_models, embedded_redis, install_steps, state_folder
 from orchestrator.up.child_process import Child, last_lines, wait_until
 from orchestrator.up.errors import AlreadyRunning, CannotStart, MissingPart, PortTaken
 from orchestrator.up.free_port import choose, is_free
+from orchestrator.up.progress import Steps
 from orchestrator.up.state_folder import Running, StateFolder, default_folder
 
 
@@ -55,10 +59,11 @@ def test_only_old_servers_are_named(tmp_path, monkeypatch):
 
 
 def test_the_store_keeps_what_it_is_told():
-    text = embedded_redis.configuration(Path("/var/x"), 6390, "secret")
+    text = embedded_redis.configuration(Path('/var/x y"z'), 6390, "secret")
     assert "appendonly yes" in text
     assert "bind 127.0.0.1\n" in text
     assert "requirepass secret" in text
+    assert 'dir "/var/x y\\"z"\n' in text
 
 
 def test_a_taken_port():
@@ -93,14 +98,93 @@ def test_one_at_a_time(tmp_path):
     second.release()
 
 
+def test_what_a_crashed_run_said_of_itself_is_not_believed(tmp_path):
+    crashed = StateFolder(tmp_path)
+    crashed.hold()
+    crashed.say_running(Running(1, "http://127.0.0.1:1", "http://127.0.0.1:2"))
+    os.close(crashed._lock)  # what the kernel does
+    starting, other = StateFolder(tmp_path), StateFolder(tmp_path)
+    assert other.holder() is None
+    starting.hold()
+    assert other.running() is None
+    assert other.holder() == os.getpid(), "--stop must reach the one that is starting"
+    with pytest.raises(AlreadyRunning) as refused:
+        other.hold()
+    assert refused.value.why == "it is starting"
+    starting.release()
+    assert other.holder() is None
+
+
+def test_looking_makes_no_folder(tmp_path):
+    assert StateFolder(tmp_path / "none").holder() is None
+    assert not (tmp_path / "none").exists()
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotStart, match="cannot write to"):
+        StateFolder(tmp_path / "file").hold()
+    folder = StateFolder(tmp_path / "state")
+    folder.hold()
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(CannotStart) as refused:
+        folder.write_secret("api_key", "x")
+    assert "No space left" in refused.value.why
+    folder.release()
+
+
+def test_too_little_room_is_said_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_folder, "LEAST_ROOM", 2**62)
+    folder = StateFolder(tmp_path)
+    with pytest.raises(CannotStart, match="is full") as refused:
+        folder.hold()
+    assert "MB are free" in refused.value.why
+    assert folder.holder() is None
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe\x00", b"two words", b"", b"x" * 4096])
+def test_a_damaged_secret_is_drawn_anew(tmp_path, damage):
+    folder = StateFolder(tmp_path)
+    (tmp_path / "redis_password").write_bytes(damage)
+    drawn = folder.password()
+    assert len(drawn) > 30
+    assert folder.password() == drawn
+
+
 def test_secrets_are_their_owners_alone(tmp_path):
     folder = StateFolder(tmp_path / "state")
+    folder.hold()
     password = folder.password()
     assert len(password) > 30
     assert StateFolder(tmp_path / "state").password() == password
     mode = stat.S_IMODE((tmp_path / "state" / "redis_password").stat().st_mode)
     assert mode == 0o600
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    folder.release()
+
+
+def test_no_home_is_said_in_words(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(CannotStart, match="cannot be told"):
+        default_folder({})
+
+
+def test_words_in_brackets_are_shown_as_they_are():
+    shown = io.StringIO()
+    steps = Steps(Console(file=shown, width=200), quiet=False)
+    steps.warn("port [/x] is taken")
+    with steps.step("model") as step:
+        step.doing("[Errno 2] [/b]")
+        step.say("the answer [/i] [red]")
+    assert "port [/x] is taken" in shown.getvalue()
+    assert "the answer [/i] [red]" in shown.getvalue()
 
 
 def test_where_the_state_lies():
@@ -191,3 +275,19 @@ def wait_for_pid(pid_file: Path) -> int:
 
 def test_last_lines_of_a_log_that_is_not_there(tmp_path):
     assert last_lines(tmp_path / "none") == ""
+
+
+def test_the_last_words_are_of_this_run(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("why the run before ended\n")
+    child = python("", log)
+    with pytest.raises(CannotStart) as refused:
+        wait_until(child, tmp_path / "never", 30)
+    assert refused.value.why == "it wrote nothing"
+
+
+def test_a_part_takes_no_module_from_where_it_was_started(tmp_path, monkeypatch):
+    (tmp_path / "agent.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    child = Child("part", [sys.executable, "-m", "agent", "--help"], tmp_path / "log", {})
+    assert child.wait(30) == 0
