@@ -201,7 +201,10 @@ class Application:
         if self._state is not None:
             return None
         missing = [] if self._feed is None else self._feed.missing()
-        return f"waiting for the snapshots: {', '.join(missing)}" if missing else "starting"
+        if self._feed is None or not missing:
+            return "starting"
+        waiting = f"waiting for the snapshots: {', '.join(missing)}"
+        return f"{self._feed.away}; {waiting}" if self._feed.away else waiting
 
     def begin_drain(self) -> None:
         """Serve on, and say that this worker will end."""
@@ -217,11 +220,11 @@ class Application:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit):
                     await self._closing.wait()
-        for relay in tuple(self._dispatch.relays):
-            relay.abandon()
+        self._closed = True
+        # Before the places come free: nobody is to be sent to them any more.
         for gate in self._engines.gates.values():
             gate.close("stopping")
-        self._closed = True
+        self._dispatch.stop()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._engines.close()
@@ -276,11 +279,14 @@ class Application:
         exchange.on_gone(None)
         form = form_of_path(exchange.path) if call.route is NO_ROUTE else call.route.form
         call.status = status_of(error, form)
-        call.outcome = "failed" if call.tries else "refused"
+        # An engine's refusal in our words (a prompt too long for it) is no failure of anybody.
+        call.outcome = "failed" if call.tries and error.status >= 500 else "refused"
         call.reason = call.reason or error.code or type(error).__name__
         # No model answered.
         call.served_by = None
         headers = call.headers()
+        if form == "anthropic" and call.route is NO_ROUTE:
+            headers.append(("request-id", call.request_id))
         headers.extend(headers_of(error))
         exchange.respond(call.status, headers, body_of(error, form, call.request_id))
 
@@ -299,16 +305,20 @@ class Application:
             file=sys.stderr,
             flush=True,
         )
-        began = call.status == 200
         call.outcome = "failed"
         call.reason = "router_error"
-        if began or call.exchange.sent:
+        if call.streaming:
             call.exchange.cut(b"")
             return
         self._refuse(call, UpstreamBroke("the router failed on this request", retry_after=1.0))
 
     def _sweep(self, due: float) -> None:
         now = self._loop.time()
+        if not self._closed:
+            # First: a mistake below must not end all sweeps.
+            self._sweep_timer = self._loop.call_later(
+                SWEEP_EVERY_S, self._sweep, now + SWEEP_EVERY_S
+            )
         lenient = now - due > SLEPT_S
         if lenient:
             # What arrived while the process slept is read first, and what changed meanwhile is asked for.
@@ -317,10 +327,6 @@ class Application:
                 self._feed.changed()
         else:
             self._sweep_limits(False)
-        if not self._closed:
-            self._sweep_timer = self._loop.call_later(
-                SWEEP_EVERY_S, self._sweep, now + SWEEP_EVERY_S
-            )
 
     def _sweep_limits(self, lenient: bool) -> None:
         now = self._loop.time()

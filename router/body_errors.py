@@ -21,10 +21,11 @@ class BodyTooSlow(Exception):
 
 
 class BodyCut(Exception):
-    """The client left, broke the transfer coding, or sent trailers (400, mostly unread)."""
+    """The client broke the transfer coding or sent trailers (400); ``left``: it has gone for certain."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, left: bool = False) -> None:
         super().__init__("the body ended before it was whole")
+        self.left = left
 
 
 class BodiesHeld(Exception):

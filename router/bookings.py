@@ -71,7 +71,9 @@ class Place:
         self.size_limit = math.inf
         if endpoint.context is not UNSET:
             self.size_limit = endpoint.context * WINDOW_TOLERANCE
-        self.rate = ASSUMED_RATE if endpoint.prefill_rate is UNSET else endpoint.prefill_rate
+        self.rate = ASSUMED_RATE
+        if endpoint.prefill_rate is not UNSET and endpoint.prefill_rate > 0:
+            self.rate = endpoint.prefill_rate
 
     @property
     def key(self) -> tuple[str, int]:

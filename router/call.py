@@ -44,8 +44,10 @@ class Call:
     tries = 0
     #: Of these, the ones that count against the number of retries.
     failures = 0
-    #: The client left before its answer began.
+    #: The client left, or the request was given up.
     left = False
+    #: The client's answer has begun, and cannot be another one any more.
+    streaming = False
     named: Named | None = None
     scanned: Scanned | None = None
     want: Want | None = None
@@ -76,6 +78,7 @@ class Call:
     def begin_stream(self) -> list[tuple[str, str]]:
         """The headers of a stream that begins now; its request is not needed any more."""
         self.body = b""
+        self.streaming = True
         return self.headers()
 
 

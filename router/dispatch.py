@@ -8,12 +8,15 @@ try ends, before whoever waits for the place is served.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from ext.scan import Scanned
 from ext.sse import usage_of_body
-from router.admit import Gate, Reason, Waits, Want
+from router.admit import Gate, NothingServes, Reason, Waits, Want
 from router.bookings import Booking
 from router.call import Call
 from router.choose import RequestFacts
@@ -38,7 +41,6 @@ from router.relay import (
     request_head,
 )
 from router.resolve import engine_name, rewrite
-from router.routes import Terminator
 from router.snapshot import Named
 from router.upstream import Fault
 
@@ -78,6 +80,7 @@ class Dispatch:
         self._finish = finish
         self._fed = fed
         self.relays: set[Relay] = set()
+        self._stopping = False
 
     def begin(self, call: Call, named: Named, scanned: Scanned) -> None:
         """Take the request. What is raised here is the caller's to answer; later errors go to ``finish``."""
@@ -107,6 +110,12 @@ class Dispatch:
         elif call.waiting_since is not None:
             self._leave(call)
             self._resumed(call, None)
+
+    def stop(self) -> None:
+        """Break off what runs, each client told so, and send nothing any more."""
+        self._stopping = True
+        for relay in tuple(self.relays):
+            relay.abandon()
 
     # Admission.
 
@@ -156,6 +165,11 @@ class Dispatch:
         except Exception as error:
             self._finish(call, error)
 
+    def _stopped(self, call: Call) -> RouterError:
+        assert call.named is not None
+        model = call.named.served.entry.name
+        return to_error(NothingServes("stopping", "", None), model, call.exchange.client)
+
     def _give_back(self, booking: Booking) -> None:
         booking.release()
         booking.place.circuit.undecided()
@@ -175,8 +189,10 @@ class Dispatch:
 
     def _send(self, call: Call, booking: Booking) -> None:
         place = booking.place
-        engine = self._engines.of(place)
         try:
+            if self._stopping:
+                raise self._stopped(call)
+            engine = self._engines.of(place)
             relay = Relay(
                 call.exchange,
                 self._loop,
@@ -185,14 +201,19 @@ class Dispatch:
                 self._sending(call, booking, engine.head(call.route.upstream)),
                 partial(self._try_ended, call),
             )
+            call.tries += 1
+            call.endpoint = place.endpoint.id
+            call.relay = relay
+            self.relays.add(relay)
+            relay.start()
         except BaseException:
-            booking.release()
+            # The caller hears of it at once, so nobody is told a second time.
+            if call.relay is not None:
+                call.relay.drop()
+                self.relays.discard(call.relay)
+                call.relay = None
+            self._give_back(booking)
             raise
-        call.tries += 1
-        call.endpoint = place.endpoint.id
-        call.relay = relay
-        self.relays.add(relay)
-        relay.start()
 
     def _sending(self, call: Call, booking: Booking, prefix: bytes) -> Sending:
         named, scanned, route = call.named, call.scanned, call.route
@@ -265,11 +286,14 @@ class Dispatch:
             self._finish(call, None)
 
     def _is_foreign(self, call: Call, relay: Relay) -> bool:
-        """Whether another engine seems to answer at an old address."""
+        """Whether another engine seems to answer at an old address: one that has another key or name."""
         assert call.named is not None
         if not self._fed or call.named.adapter is not None:
             return False
-        return relay.status == 401 or call.route.terminator is not Terminator.NONE
+        # A 404 that does not name the model is about the path, which clients choose: many engines lack some.
+        return relay.status == 401 or _mentions(
+            relay.body(), relay.booking.place.endpoint.served_name
+        )
 
     def _try_another(self, call: Call, relay: Relay) -> None:
         try:
@@ -311,6 +335,9 @@ class Dispatch:
                     f"the model {call.model!r} did not answer within its limit ({relay.reason})",
                     hopeless=True,
                 )
+            case Ending.STOPPED:
+                call.reason = relay.reason
+                raise self._stopped(call)
             case _ if relay.streaming:
                 call.status = 200
                 call.outcome = "client_gone"
@@ -375,9 +402,17 @@ class Dispatch:
 
 def broken_stream(reason: str) -> RouterError:
     """What a client is told in the middle of a stream."""
+    if reason == "stopping":
+        return UpstreamBroke("this router is stopping; what came is incomplete, try again")
     if reason.endswith("_limit"):
         return TimedOut(f"the stream was ended by a limit of the router ({reason})")
     return UpstreamBroke(f"the engine broke off the stream ({reason}); what came is incomplete")
+
+
+def _mentions(body: bytes, name: str) -> bool:
+    """Whether an error body has the name in it, as a word of its own."""
+    word = re.escape(msgspec.json.encode(name)[1:-1])
+    return re.search(rb"(?<![\w.-])%b(?![\w-])" % word, body) is not None
 
 
 def _another_left(gate: Gate, want: Want) -> bool:

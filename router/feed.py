@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -83,9 +84,12 @@ class Feed:
         self._wake = asyncio.Event()
         self._wanted: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._away = False
+        #: Why the store does not answer; "" while it does.
+        self.away = ""
         self._announced = False
         self._refused_versions: dict[Snapshot, Version] = {}
+        #: Snapshots whose version in the store is no version.
+        self._unreadable: set[Snapshot] = set()
         self._written = b""
         self._written_at = 0.0
         self._versions_at: float | None = None
@@ -146,13 +150,16 @@ class Feed:
                     await self._write(encode(self._first))
                     self._announced = True
                 await self._beat()
+                retry = FIRST_RETRY_S
+                await self._until_due()
             except (RedisError, OSError, TimeoutError) as error:
                 self._say_away(error)
                 await asyncio.sleep(retry)
                 retry = min(retry * 2, RETRY_S)
-                continue
-            retry = FIRST_RETRY_S
-            await self._until_due()
+            except Exception as error:
+                # A mistake of ours. Were it the end of this task, no key would ever be revoked again.
+                _say_mistake(error)
+                await asyncio.sleep(RETRY_S)
 
     async def _until_due(self) -> None:
         """Return when woken, when the presence has changed, or when the beat is due."""
@@ -179,8 +186,8 @@ class Feed:
         self._written, self._written_at = blob, time.monotonic()
         await self._read_newer(versions)
         self._versions_at = time.monotonic()
-        if self._away:
-            self._away = False
+        if self.away:
+            self.away = ""
             print("router: redis answers again", file=sys.stderr, flush=True)
 
     async def _write(self, blob: bytes, wanted: set[str] | None = None) -> dict[bytes, bytes]:
@@ -260,23 +267,37 @@ class Feed:
         field = versions.get(name.encode())
         if field is None:
             return False
-        version = _parsed(field)
+        try:
+            version = _parsed(field)
+        except ValueError:
+            self._say_unreadable(name)
+            return False
+        self._unreadable.discard(name)
         return version > self._own(name) and version != self._refused_versions.get(name)
+
+    def _say_unreadable(self, name: Snapshot) -> None:
+        if name not in self._unreadable:
+            self._unreadable.add(name)
+            print(
+                f"router: the version of the snapshot {name} cannot be read in the store; "
+                "the last snapshot stays",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _own(self, name: Snapshot) -> Version:
         held = self._held.get(name)
         return Version(-1, -1) if held is None else _version(held)
 
     def _say_away(self, error: BaseException) -> None:
-        if not self._away:
-            self._away = True
-            # Its class alone: the text of a connection error may quote the url.
-            print(
-                f"router: redis does not answer ({type(error).__name__}); "
-                "requests go on with the last known endpoints",
-                file=sys.stderr,
-                flush=True,
-            )
+        # Its class alone: the text of a connection error may quote the url.
+        why = f"redis does not answer ({type(error).__name__})"
+        if not self.away:
+            goes_on = "this worker is not ready until it does"
+            if not self.missing():
+                goes_on = "requests go on with the last known endpoints"
+            print(f"router: {why}; {goes_on}", file=sys.stderr, flush=True)
+        self.away = why
 
     # Listening.
 
@@ -286,6 +307,9 @@ class Feed:
                 await self._listen()
             except (RedisError, OSError, TimeoutError):
                 # The beat says it.
+                await asyncio.sleep(RETRY_S)
+            except Exception as error:
+                _say_mistake(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _listen(self) -> None:
@@ -310,6 +334,11 @@ class Feed:
             held = self._held.get(said.name)  # type: ignore[call-overload]
             if held is None or Version(said.epoch, said.version) > _version(held):
                 self._wake.set()
+
+
+def _say_mistake(error: Exception) -> None:
+    place = "".join(traceback.format_tb(error.__traceback__))
+    print(f"router: the feed failed: {type(error).__name__}\n{place}", file=sys.stderr, flush=True)
 
 
 def _version(snapshot: AnySnapshot) -> Version:

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import sys
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
@@ -68,7 +69,7 @@ class Serving(Protocol):
         """All connections have ended, the loop stands still."""
 
 
-class Front:
+class Front(ABC):
     """One worker's front; a subclass brings the network."""
 
     def __init__(self, config: RouterConfig, application: Application, metrics: Metrics) -> None:
@@ -88,13 +89,13 @@ class Front:
         }
         metrics.refresh_with(self._refresh)
 
+    @abstractmethod
     def serve(self, listener: socket.socket, process: Serving) -> None:
         """Serve on a bound socket until ``close_listener`` was called and all requests have ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sweep(self, now: float) -> None:
         """Every SWEEP_EVERY_S: what no timer of its own watches."""
-        raise NotImplementedError
 
     def run(self, steps: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run what has to wait, in a task that is held until it has ended."""
@@ -134,10 +135,11 @@ class Front:
 
     def _sweep(self) -> None:
         now = self.loop.time()
-        self._lag.observe(max(0.0, now - self._due))
-        self.sweep(now)
-        self._due = now + SWEEP_EVERY_S
+        # First: a mistake below must not end all sweeps.
         self.loop.call_later(SWEEP_EVERY_S, self._sweep)
+        self._lag.observe(max(0.0, now - self._due))
+        self._due = now + SWEEP_EVERY_S
+        self.sweep(now)
 
     def _refresh(self) -> None:
         self._metrics.draining = self.draining

@@ -93,8 +93,12 @@ class Handlers:
                 return await asyncio.to_thread(self._scanner.scan, body)
         except ScanError as error:
             raise scan_refusal(error) from None
-        except BodyCut:
-            raise ClientGone from None
+        except BodyCut as error:
+            if error.left:
+                raise ClientGone from None
+            raise BadMember(
+                "the body is not sent as its head says: it is cut, its chunks are broken, or trailers follow it"
+            ) from None
         except (BodyTooLarge, BodyTooSlow, BodiesHeld) as error:
             raise body_refusal(error) from None
         return self.scan(call, body)

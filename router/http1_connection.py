@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import enum
 import math
+import os
 from typing import TYPE_CHECKING, Any, cast
 
 from router.answer_head import head_bytes, header_lines
 from router.chunked_body import BrokenChunks, ChunkedBody
 from router.client_socket import reset_after_arrival
-from router.front import DISCARD_BYTES, DISCARD_S, HEAD_LIMIT, PLAIN
+from router.error_answers import body_of, headers_of
+from router.errors import Overloaded, RouterError
+from router.front import DISCARD_BYTES, DISCARD_S, HEAD_LIMIT
 from router.http1_exchange import HELD_UNASKED, Http1Exchange
 from router.request_head import CHUNKED, HeadRefused, RequestHead, read_head
 
@@ -311,9 +314,13 @@ class Http1Connection(asyncio.Protocol):
         self._reading = _LATE
 
     def refuse(self, status: int, why: str) -> None:
-        """Answer what is no request of anybody's, and end the connection."""
-        body = f"{why}\n".encode()
-        lines = header_lines(PLAIN)
+        """Answer what is no request of anybody's, in the usual form, and end the connection."""
+        request_id = f"req-{os.urandom(8).hex()}"
+        error = RouterError(why, hopeless=status > 500)
+        if status == 503:
+            error = Overloaded(why, retry_after=1.0)
+        body = body_of(error, "openai", request_id)
+        lines = header_lines([("x-request-id", request_id), *headers_of(error)])
         head = f"{self._front.heads.begin(status)}{lines}content-length: {len(body)}\r\n"
         if status == 405:
             head += "allow: GET, HEAD, POST\r\n"

@@ -117,7 +117,7 @@ class Http1Exchange:
         connection = self._connection
         front = self._front
         if self._transport is None or not connection.body_open:
-            raise BodyCut
+            raise BodyCut(left=self._transport is None)
         self.body_cap = cap
         if self._head.newer and self._expects() and not self.collected:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -206,6 +206,9 @@ class Http1Exchange:
     def start(self, status: int, headers: Headers) -> None:
         assert self._answering is _NOT_YET
         self._answering = _STREAMING
+        # A stream may last for minutes, and its request is not asked for again.
+        self.body_refused = True
+        self._release_body()
         transport = self._transport
         if transport is None:
             return
@@ -296,7 +299,11 @@ class Http1Exchange:
     def _finish(self) -> None:
         """The answer has its end: give back everything."""
         self._answering = _ENDED
-        self._transport = self._gone = self.body = None
+        self._transport = self._gone = None
+        self._release_body()
+
+    def _release_body(self) -> None:
+        self.body = None
         self.collected = _NOTHING
         if self._held:
             self._front.bodies_held -= self._held
@@ -312,7 +319,7 @@ class Http1Exchange:
     def client_left(self) -> None:
         """The connection is lost before the answer's end."""
         self._transport = None
-        self._refuse_body(BodyCut())
+        self._refuse_body(BodyCut(left=True))
         callback, self._gone = self._gone, None
         if callback is not None:
             callback()

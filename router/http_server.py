@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -179,7 +179,7 @@ class GranianExchange:
     """One request; implements ``router.exchange.Exchange``."""
 
     __slots__ = (
-        "_client_socket", "_cutting", "_front", "_gone", "_grown", "_headers", "_held", "_look_at", "_proto",
+        "_client_socket", "_cutting", "_front", "_gone", "_grown", "_headers", "_held", "_look_at", "_pieces", "_proto",
         "_read", "_scope", "_stream", "_too_slow", "_watch", "answered", "began", "body_read",
         "client", "method", "path", "sent",
     )  # fmt: skip
@@ -199,6 +199,7 @@ class GranianExchange:
         self._headers: Any = None
         self._held = 0
         self._read: Any = None
+        self._pieces: Any = None
         self._too_slow = False
         self._stream: Any = None
         self._gone: Callable[[], None] | None = None
@@ -273,7 +274,7 @@ class GranianExchange:
         limit = front.time_for(0)
         try:
             async with asyncio.timeout_at(self.began + limit) as timeout:
-                async for piece in self._proto:
+                async for piece in self._body_pieces():
                     if not piece:
                         empty += 1
                         continue
@@ -294,6 +295,14 @@ class GranianExchange:
             raise BodyCut
         return b"".join(pieces)
 
+    async def _body_pieces(self) -> AsyncIterator[bytes]:
+        """What is left of the body; granian begins to give it once only."""
+        if self._pieces is None:
+            self._pieces = aiter(self._proto)
+        with suppress(StopAsyncIteration):
+            while True:
+                yield await anext(self._pieces)
+
     def reading_ended(self, now: float) -> bool:
         """Whether the body needs no more watching; one whose time is over is given up."""
         if self._read is not None and now >= self.began + self._front.time_for(self._held):
@@ -309,7 +318,7 @@ class GranianExchange:
         taken = 0
         with suppress(TimeoutError, RSGIProtocolClosed):
             async with asyncio.timeout(DISCARD_S):
-                async for piece in self._proto:
+                async for piece in self._body_pieces():
                     taken += len(piece)
                     if taken > DISCARD_BYTES:
                         return
@@ -323,6 +332,8 @@ class GranianExchange:
 
     def start(self, status: int, headers: Headers) -> None:
         self.answered = True
+        # A stream may last for minutes, and its request is not kept for it.
+        self._release_body()
         self._stream = self._proto.response_stream(status, self._with_close(headers))
 
     def _with_close(self, headers: Headers) -> Headers:
@@ -417,15 +428,18 @@ class GranianExchange:
             self._look_at = self.sent + UNSENT_FROM
         return unsent
 
+    def _release_body(self) -> None:
+        if self._held:
+            self._front.bodies_held -= self._held
+            self._held = 0
+
     def finish(self) -> None:
         """Give back everything, on every way out."""
         if not self._grown:
             self._front.young.pop(self, None)
         self._gone = None
         self._stream = None
-        if self._held:
-            self._front.bodies_held -= self._held
-            self._held = 0
+        self._release_body()
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None

@@ -12,6 +12,8 @@ import asyncio
 import enum
 from collections.abc import Callable
 
+import msgspec
+
 from ext.sse import EventScanner
 from orchestrator.wire.snapshots import Timeouts
 from router.bookings import Booking
@@ -46,6 +48,8 @@ class Ending(enum.Enum):
     GONE = "client_gone"
     #: A limit passed before the first byte.
     LATE = "timeout"
+    #: The router ends, and the client has nothing yet.
+    STOPPED = "stopping"
 
 
 class Sending:
@@ -153,8 +157,14 @@ class Relay:
         self._end(Ending.GONE, "client_gone", undecided=True)
 
     def abandon(self) -> None:
-        """The request is given up from outside (the process ends)."""
-        self._end(Ending.GONE, "stopped", undecided=True)
+        """The request is given up from outside (the process ends); its client is told."""
+        ending = Ending.BROKEN if self._began_passing else Ending.STOPPED
+        self._end(ending, "stopping", undecided=True)
+
+    def drop(self) -> None:
+        """The try is given up by whoever began it; ``ended`` is not called."""
+        self._ended = _unheard
+        self._end(Ending.GONE, "dropped", undecided=True)
 
     def body(self) -> bytes:
         """The body of a WHOLE answer that was not streamed, under the name the client asked for."""
@@ -200,7 +210,7 @@ class Relay:
                 self.retry_after = value.decode("latin-1")
         if status in RETRIED_STATUSES:
             self._end(Ending.FAILED, f"status_{status}")
-        elif status == 200 and self.content_type.startswith("text/event-stream"):
+        elif status == 200 and self.content_type[:17].lower() == "text/event-stream":
             self._stream = True
             self._opaque = self.content_encoding is not None
             self.scanner = EventScanner()
@@ -247,17 +257,16 @@ class Relay:
     def on_whole(self) -> None:
         scanner = self.scanner
         if scanner is None:
-            self._end(Ending.WHOLE, "")
+            self._end_collected()
             return
         if self._opaque:
             self._end(Ending.WHOLE, "")
             return
-        scanner.close()
         if not self._began_passing:
-            if not _has_event(scanner):
-                self._end(Ending.FAILED, "empty_stream")
-                return
-            self._begin_passing(self._tail)
+            # A part of an event is none, and the client has nothing of it.
+            self._end(Ending.FAILED, "empty_stream")
+            return
+        scanner.close()
         if scanner.ended or (self._sending.terminator is Terminator.NONE and not scanner.failed):
             if self._tail:
                 tail, self._tail = self._tail, b""
@@ -344,6 +353,24 @@ class Relay:
         self._size += len(data)
         self._parts.append(data)
 
+    def _end_collected(self) -> None:
+        if self.status == 200:
+            if not self._parts:
+                # No route has nothing to say.
+                self._end(Ending.FAILED, "empty_body")
+                return
+            connection = self._connection
+            if connection is not None and connection.unsized and self._is_cut():
+                self._end(Ending.FAILED, Fault.SHORT.value)
+                return
+        self._end(Ending.WHOLE, "")
+
+    def _is_cut(self) -> bool:
+        """Of a body that ends with its connection: whether it was cut, as far as JSON shows it."""
+        if self.content_encoding is not None or "json" not in self.content_type.lower():
+            return False
+        return not _is_json(b"".join(self._parts))
+
     def _late(self, reason: str, *, undecided: bool) -> None:
         ending = Ending.BROKEN if self._began_passing else Ending.LATE
         self._end(ending, reason, undecided=undecided)
@@ -361,6 +388,18 @@ class Relay:
             self._connecting.cancel()
             self._connecting = None
         self._ended(self)
+
+
+def _unheard(relay: Relay) -> None:
+    """The end of a try that nobody waits for."""
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _has_event(scanner: EventScanner) -> bool:

@@ -156,7 +156,22 @@ def _is_loopback(host: str) -> bool:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a mapping with a doubled key, of which plain YAML silently keeps the last."""
+    """Refuses a mapping with a doubled key, of which plain YAML silently keeps the last.
+
+    And takes a character that JSON writes as two escapes for that character; plain YAML makes two halves
+    of it, which nothing can write down.
+    """
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if not isinstance(value, str) or value.isascii():
+            return value
+        try:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise yaml.constructor.ConstructorError(
+                None, None, "half of a character is written here; write it whole", node.start_mark
+            ) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

@@ -90,6 +90,11 @@ class Connection(asyncio.Protocol):
         self._keep_for = IDLE_LIMIT_S
 
     @property
+    def unsized(self) -> bool:
+        """Whether only its end can tell that the present answer is whole."""
+        return not self._sized
+
+    @property
     def usable(self) -> bool:
         """Whether it is open."""
         return self._transport is not None and not self._transport.is_closing()
@@ -140,6 +145,10 @@ class Connection(asyncio.Protocol):
         self._touched = True
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Nobody asked for another protocol.
+            self._fail(Fault.GARBLED)
+            return
         except httptools.HttpParserError as error:
             self._fail(Fault.GARBLED)
             if not isinstance(error.__context__, _Refused | None):

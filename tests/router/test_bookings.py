@@ -46,6 +46,7 @@ def test_caps():
     unknown = endpoint()
     assert place(slots=4).rate == 2000.0
     assert place(prefill_rate=7.0).rate == 7.0
+    assert place(prefill_rate=0.0).rate == 2000.0
     where = place(slots=4)
     where.update(endpoint(slots=8, context=1000))
     assert (where.cap, where.size_limit) == (10, 1100.0)

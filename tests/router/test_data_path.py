@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from router.body_errors import BodiesHeld, BodyTooLarge, BodyTooSlow
+from router.body_errors import BodiesHeld, BodyCut, BodyTooLarge, BodyTooSlow
 from tests.router.conftest import chat, eventually
 from tests.router.fake_engine import (
     CHUNKS,
@@ -357,6 +357,19 @@ class TestRefusals:
         await path.application.handle(exchange)
         assert exchange.status == status
         assert words in exchange.error["message"]
+
+    @pytest.mark.parametrize(
+        ("left", "status", "outcome"), [(False, 400, "refused"), (True, 499, "client_gone")]
+    )
+    async def test_a_body_that_is_cut(self, path, left, status, outcome):
+        """Whoever sends broken chunks is still there to be told."""
+        await self.start(path)
+        exchange = FakeExchange(body=chat(), headers={"x-api-key": KEY})
+        exchange.body_error = BodyCut(left=left)
+        await path.application.handle(exchange)
+        assert (exchange.status, path.log.lines[-1].outcome) == (status, outcome)
+        if not left:
+            assert "chunks" in exchange.error["message"]
 
     async def test_the_anthropic_form(self, path):
         await self.start(path)

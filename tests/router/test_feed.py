@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -171,6 +172,85 @@ async def test_a_bad_snapshot_is_refused_alone(path, fed, capsys):
     assert "wanted by" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("field", [b"", b"5", b"five 2", b"5 2 3"])
+async def test_a_version_that_is_none_keeps_nothing_else_out(path, fed, capsys, field):
+    engine = await path.engine()
+    fed.all(engine)
+    await until_ready(path)
+    with fed.store.client() as client:
+        client.hset(KEYS.versions, "catalog", field)
+    fed.access(KEY, "another", version=2)
+    await eventually(lambda: path.application._state.versions["access"] == Version(5, 2))
+    fed.access(KEY, version=3)
+    await eventually(lambda: path.application._state.versions["access"] == Version(5, 3))
+    assert capsys.readouterr().err.count("version of the snapshot catalog") == 1
+    fed.catalog(ModelEntry("m"), ModelEntry("n"), version=2)
+    await eventually(lambda: "n" in path.application._state.names)
+
+
+async def test_a_mistake_of_ours_does_not_end_the_feed(path, fed, monkeypatch, capsys):
+    engine = await path.engine()
+    fed.all(engine)
+    await until_ready(path)
+    presence = path.application.presence
+    mistakes: list[Any] = []
+
+    def mistaken():
+        if not mistakes:
+            mistakes.append(1)
+            raise RuntimeError("-".join(["sk", "secret"]))
+        return presence()
+
+    monkeypatch.setattr(path.application, "presence", mistaken)
+    await eventually(lambda: mistakes)
+    fed.access(version=2)
+    await eventually(lambda: not path.application._state.keys)
+    said = capsys.readouterr().err
+    assert "RuntimeError" in said
+    assert "sk-secret" not in said
+
+
+async def test_a_mistake_while_it_listens_does_not_end_it(path, fed, monkeypatch, capsys):
+    fed.all(await path.engine())
+    await until_ready(path)
+    heard = []
+
+    def mistaken(load):
+        heard.append(load)
+        raise RuntimeError
+
+    monkeypatch.setattr(path.application, "hear", mistaken)
+
+    async def heard_twice():
+        async with fed.store.async_client() as client:
+            while len(heard) < 2:
+                await client.publish(KEYS.feed, encode(Load("n", "s", [])))
+                await asyncio.sleep(0.05)
+
+    await asyncio.wait_for(heard_twice(), 20)
+    assert "RuntimeError" in capsys.readouterr().err
+
+
+async def test_a_store_that_is_away_at_the_start_is_named(path, store, capsys):
+    store.kill()
+    await path.start(redis_url=store.url)
+    await eventually(lambda: "redis does not answer" in path.application.ready())
+    assert "waiting for the snapshots: catalog, endpoints, access" in path.application.ready()
+    assert "not ready until it does" in capsys.readouterr().err
+    store.start()
+    await eventually(lambda: path.application.ready().startswith("waiting"))
+
+
+async def test_a_wrong_password_is_named_and_not_shown(path, store, capsys):
+    scheme, _, rest = store.url.partition("://")
+    url = f"{scheme}://:wr0ng-secret@{rest.rpartition('@')[2]}"
+    await path.start(redis_url=url)
+    await eventually(lambda: "Authentication" in path.application.ready())
+    said = capsys.readouterr().err
+    assert "Authentication" in said
+    assert "wr0ng" not in said + path.application.ready()
+
+
 async def test_the_store_dies_and_comes_back(path, fed, capsys):
     engine = await path.engine()
     fed.all(engine)
@@ -300,7 +380,9 @@ class TestAbsent:
 @pytest.mark.parametrize("status", [401, 404])
 async def test_another_engine_on_an_old_address(path, fed, status):
     async def foreign(talk):
-        await talk.write(json_answer(status, {"error": {"message": "who?"}}))
+        await talk.write(
+            json_answer(status, {"error": {"message": "The model `m` does not exist."}})
+        )
 
     stranger, own = await path.engine(foreign), await path.engine()
     fed.catalog(ModelEntry("m"))
@@ -318,6 +400,24 @@ async def test_another_engine_on_an_old_address(path, fed, status):
     fed.endpoints(*both, version=2)
     await eventually(lambda: path.application._state.versions["endpoints"] == Version(5, 2))
     assert not path.application._engines.place(("r1", 1)).out
+
+
+@pytest.mark.parametrize("message", ["Not Found", "There is no /v1/responses here: m-2, x.m"])
+async def test_a_path_that_an_engine_lacks_does_not_take_it_out(path, fed, message):
+    """Clients choose the path: no request of theirs may end a model for everybody."""
+
+    async def lacks(talk):
+        if talk.request.path == "/v1/responses":
+            await talk.write(json_answer(404, {"error": {"message": message}}))
+        else:
+            await talk.write(json_answer(200, {"model": "m"}))
+
+    engine = await path.engine(lacks)
+    fed.all(engine)
+    await until_ready(path)
+    answer = await path.ask({"model": "m", "input": "hi"}, path="/v1/responses", headers=HEADERS)
+    assert (answer.status, answer.error["message"]) == (404, message)
+    assert (await path.ask(headers=HEADERS)).status == 200
 
 
 async def test_same_name_new_life(path, fed):

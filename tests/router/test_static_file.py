@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 
@@ -125,3 +126,12 @@ def test_without_keys_nothing_else_is(host):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(StaticFileError, match=r"none\.yaml: cannot be read"):
         load_static_file(str(tmp_path / "none.yaml"))
+
+
+def test_a_character_in_two_escapes_is_one(tmp_path):
+    text = json.dumps({"models": [{"name": "\U0001f600", "endpoints": [{"url": "http://h:1"}]}]})
+    assert "\\ud83d\\ude00" in text
+    snapshots = parse_static_text(text, folder=str(tmp_path))
+    assert [model.name for model in snapshots.catalog.models] == ["\U0001f600"]
+    with pytest.raises(StaticFileError, match="half of a character"):
+        parse_static_text(text.replace("\\ude00", ""), folder=str(tmp_path))

@@ -214,3 +214,47 @@ async def test_a_body_is_held_once_however_often_it_is_asked_for(front, request_
     exchange.respond(413, [], b"")
     assert front.bodies_held == 0
     connection.connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "rest"),
+    [
+        (head("POST", "/x", "content-length: 3") + b"abc", b""),
+        (head("POST", "/x", "content-length: 3") + b"a", b"bc"),
+        (head("POST", "/x", "transfer-encoding: chunked") + b"3\r\nabc", b"\r\n0\r\n\r\n"),
+    ],
+)
+async def test_a_stream_does_not_hold_its_requests_body(front, request_, rest):
+    begun: list[Any] = []
+    front.application.begin = begun.append
+    connection = Http1Connection(front)
+    transport = KeptTransport()
+    connection.connection_made(transport)
+    connection.data_received(request_)
+    (exchange,) = begun
+    exchange.whole_body()
+    exchange.start(200, [])
+    assert (front.bodies_held, exchange.body, exchange.collected) == (0, None, b"")
+    connection.data_received(rest + head("GET", "/pid"))
+    exchange.send(b"one")
+    exchange.end()
+    await asyncio.sleep(0)
+    assert transport.written.endswith(b"3\r\none\r\n0\r\n\r\n")
+    assert len(begun) == 2
+    assert (front.bodies_held, exchange.collected) == (0, b"")
+    connection.connection_lost(None)
+
+
+async def test_a_mistake_in_a_sweep_does_not_end_the_sweeps(front, monkeypatch):
+    calls = []
+
+    def mistaken(now):
+        calls.append(now)
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(front, "sweep", mistaken)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: None)
+    front.begin_sweeps(loop)
+    await eventually(lambda: len(calls) > 2)
+    loop.set_exception_handler(None)

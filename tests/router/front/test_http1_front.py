@@ -6,6 +6,7 @@ In this process, so that limits can be made short, and on the loop that the work
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 
@@ -242,8 +243,14 @@ async def test_what_is_not_understood_is_answered_once_and_ends_the_connection(
     answer = await served.ask(data + PID)
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert b"\r\nconnection: close\r\n" in answer
-    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.count(b"\r\ndate: ") == 1
     assert served.application.running == set()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    error = json.loads(body)["error"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", None, None)
+    request_id = head.partition(b"x-request-id: ")[2].split(b"\r\n")[0].decode()
+    assert f"(request id {request_id})" in error["message"]
+    assert (b"\r\nx-should-retry: false" in head) == (status > 500)
 
 
 async def test_after_broken_chunks_nothing_is_a_request(served):
@@ -268,7 +275,7 @@ async def test_a_client_that_writes_on_reads_its_refusal(served):
     for _ in range(50):
         client.writer.write(bytes(MIB // 10))
         await client.writer.drain()
-    assert (await client.rest()).endswith(b"\n")
+    assert (await client.rest()).endswith(b"}}")
 
 
 async def test_connections_above_the_cap_are_refused(served, monkeypatch):
@@ -279,7 +286,9 @@ async def test_connections_above_the_cap_are_refused(served, monkeypatch):
     second = await served.connect(PID)
     await second.answer()
     third = await served.connect()
-    assert (await third.answer())[0] == 503
+    status, headers, body = await third.answer()
+    assert (status, headers["retry-after"]) == (503, "1")
+    assert json.loads(body)["error"]["code"] == "server_is_overloaded"
     fourth = await served.connect()
     assert await fourth.rest() == b""
     for each in (third, fourth):
