@@ -20,7 +20,7 @@ from router.bookings import Booking
 from router.exchange import Exchange
 from router.rename import NameSplicer, keep_whole_events, names_other, rename_body
 from router.routes import Terminator
-from router.upstream import Connection, EnginePool, Fault
+from router.upstream import Connection, EnginePool, Fault, WholeAnswer
 
 MIB = 1024 * 1024
 #: Of an engine's error body, which is neither logged nor kept.
@@ -253,6 +253,16 @@ class Relay:
             whole, self._tail = data, b""
         if whole:
             self._pass(whole if self._splicer is None else self._splicer.splice(whole))
+
+    def on_answer(self, answer: WholeAnswer) -> None:
+        self.status = 200
+        self.content_type, self.content_encoding, body = answer
+        self.first_byte = self._loop.time()
+        if body:
+            self._parts.append(body)
+            self._end(Ending.WHOLE, "")
+        else:
+            self._end(Ending.FAILED, "empty_body")
 
     def on_whole(self) -> None:
         scanner = self.scanner

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from ext.answer import read_whole_answer
+
 CONNECT_LIMIT_S = 2.0
 IDLE_KEPT = 32
 #: Engines close idle connections at 5 s: ours are gone before.
@@ -23,6 +25,9 @@ IDLE_LIMIT_S = 4.0
 JOINED_SIZE = 64 * 1024
 #: A head of an engine's answer that is longer than this is none.
 LONGEST_HEAD = 64 * 1024
+
+#: content-type ("" where there is none), content-encoding or None, body.
+WholeAnswer = tuple[str, str | None, bytes]
 
 
 class Fault(enum.Enum):
@@ -56,6 +61,10 @@ class Receiver(Protocol):
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body, as it came."""
+        ...
+
+    def on_answer(self, answer: WholeAnswer) -> None:
+        """Instead of ``on_head``, ``on_body`` and ``on_whole``: a 200 that came in one piece."""
         ...
 
     def on_whole(self) -> None:
@@ -142,7 +151,12 @@ class Connection(asyncio.Protocol):
             # Nobody asked for anything: an engine that talks out of turn is not to be used again.
             self.abort()
             return
-        self._touched = True
+        if not self._touched:
+            self._touched = True
+            answer = read_whole_answer(data)
+            if answer is not None:
+                self._hand_over(answer)
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -208,6 +222,13 @@ class Connection(asyncio.Protocol):
         # An interim answer (1xx) is a message of its own and ends nothing.
         self._complete = self._status != 0
         self._keepable = self._parser.should_keep_alive()
+
+    def _hand_over(self, answer: WholeAnswer) -> None:
+        receiver, self._receiver = self._receiver, None
+        self.reused = True
+        self._pool.keep(self, IDLE_LIMIT_S)
+        if receiver is not None:
+            receiver.on_answer(answer)
 
     def _finish(self) -> None:
         receiver, self._receiver = self._receiver, None

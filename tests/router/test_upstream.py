@@ -44,6 +44,10 @@ class Listening:
     def on_body(self, data):
         self.answer += data
 
+    def on_answer(self, answer):
+        self.status, (_, _, self.answer) = 200, answer
+        self.ended.set()
+
     def on_whole(self):
         self.ended.set()
 
