@@ -221,7 +221,7 @@ class Relay:
         if feed is not None:
             # The usual chunk: whole events of a stream that passes as it is.
             feed(data)
-            if data.endswith(_EVENT_ENDS) and not self._tail:
+            if not self._tail and data.endswith(_EVENT_ENDS):
                 self._pass(data)
             else:
                 self._pass_whole_events(self._tail + data)

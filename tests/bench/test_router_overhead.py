@@ -50,12 +50,23 @@ def test_no_process_has_no_cpu_figure():
     assert table(figures).splitlines()[1].split()[:2] == ["direct", "-"]
 
 
-def figures_with(request, chunk):
-    return {
-        contestants.LLMGW: {"cpu_us_per_request": request, "cpu_us_per_chunk": chunk},
-        contestants.SGLANG_CACHE_AWARE: {"cpu_us_per_request": 80.0, "cpu_us_per_chunk": 1.0},
-        contestants.VLLM_ROUND_ROBIN: {"cpu_us_per_request": 50.0, "cpu_us_per_chunk": 20.0},
+def rounds_with(request, chunk, slowness=(1.0,), leave_out=()):
+    """Rounds in which everybody is slower by the same factor; µs per request and per chunk of ours."""
+    costs = {
+        contestants.LLMGW: (request, chunk),
+        contestants.SGLANG_CACHE_AWARE: (80.0, 1.0),
+        contestants.VLLM_ROUND_ROBIN: (50.0, 20.0),
     }
+    return [
+        measured
+        for number, factor in enumerate(slowness, 1)
+        for name, (per_request, per_chunk) in costs.items()
+        if name not in leave_out
+        for measured in (
+            plain(name, number, per_request * factor * 1000),
+            stream(name, number, per_chunk * factor * 1000, chunks=1000),
+        )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,19 +79,25 @@ def figures_with(request, chunk):
     ],
 )
 def test_targets_at_their_limits(request_us, chunk_us, missed):
-    found = targets(figures_with(request_us, chunk_us))
+    found = targets(rounds_with(request_us, chunk_us))
     verdicts = [target.verdict for target in found]
     assert [number for number, one in enumerate(verdicts) if one is Verdict.MISSED] == missed
     assert Verdict.UNMEASURED not in verdicts
 
 
+def test_a_round_is_compared_with_itself():
+    """A machine that is slow for a while is slow for all: ratios are taken within a round."""
+    steady = [target.figure for target in targets(rounds_with(45.0, 20.0))]
+    shaken = [target.figure for target in targets(rounds_with(45.0, 20.0, (1.0, 3.0, 1.7)))]
+    assert shaken == pytest.approx(steady)
+
+
 def test_targets_without_us_or_the_peer_are_unmeasured():
-    figures = figures_with(40.0, 20.0)
-    del figures[contestants.VLLM_ROUND_ROBIN]
-    verdicts = [target.verdict for target in targets(figures)]
+    rounds = rounds_with(40.0, 20.0, leave_out=(contestants.VLLM_ROUND_ROBIN,))
+    verdicts = [target.verdict for target in targets(rounds)]
     assert verdicts == [Verdict.MET, Verdict.UNMEASURED, Verdict.UNMEASURED]
-    del figures[contestants.LLMGW]
-    assert {target.verdict for target in targets(figures)} == {Verdict.UNMEASURED}
+    rounds = rounds_with(40.0, 20.0, leave_out=(contestants.LLMGW,))
+    assert {target.verdict for target in targets(rounds)} == {Verdict.UNMEASURED}
 
 
 def test_choosing_keeps_the_order_and_names_what_is_unknown():
