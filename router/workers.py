@@ -240,8 +240,8 @@ class RouterProcesses:
         _say(f"listening on {address}, {config.workers} workers, metrics on {page}")
         if config.redis_url is None and config.workers > 1:
             _say(
-                f"no store: the {config.workers} workers share nothing; "
-                "limits are divided by their number"
+                f"no store: the {config.workers} workers share nothing, "
+                "each has its own queue and counts"
             )
 
     def _stop(self) -> None:

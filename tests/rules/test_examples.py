@@ -24,7 +24,7 @@ def test_cluster():
 def test_model():
     written = msgspec.yaml.decode((EXAMPLES / "model.yaml").read_bytes())
     added = with_added([], {}, written, 1)
-    assert added.name == "greek"
+    assert added.name == "alphabet"
 
 
 def test_agent():
