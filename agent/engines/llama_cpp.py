@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
 
 from agent.engines.launch_plan import (
@@ -99,6 +101,7 @@ class LlamaCppAdapter:
             "--metrics",
             *_if_known(command, "--fit", "off"),
             *_if_known(command, "--no-kv-unified"),
+            *_prompt_cache(command, arguments(shard)),
             *_if_known(command, "--offline"),
             *_if_known(command, "--jinja"),
             *_no_page(command),
@@ -131,6 +134,13 @@ class LlamaCppAdapter:
 def _if_known(command: EngineCommand, *words: str) -> tuple[str, ...]:
     """The flag, unless this build's --help is known not to have it."""
     return () if command.knows(words[0]) is False else words
+
+
+def _prompt_cache(command: EngineCommand, args: Sequence[str]) -> tuple[str, ...]:
+    """No prompts kept beside the slots: llama-server's own 8 GiB are in nobody's books."""
+    if any(word.partition("=")[0] in ("-cram", "--cache-ram") for word in args):
+        return ()
+    return _if_known(command, "--cache-ram", "0")
 
 
 def _no_page(command: EngineCommand) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def test_llama_cpp_on_the_cpu():
     made = plan(llama(context=2048, cores=6, engine_key="sesame"))
     assert " ".join(made.argv) == (
         "/usr/bin/llama-server -m /data/m.gguf --alias greek --host 10.0.0.7 --port 20000"
-        " -np 4 -c 8192 -ngl 0 --metrics --fit off --no-kv-unified --offline --jinja --no-webui"
+        " -np 4 -c 8192 -ngl 0 --metrics --fit off --no-kv-unified --cache-ram 0 --offline --jinja --no-webui"
         " -t 6 -tb 6 --api-key-file /state/engines/7/api-key"
     )
     assert made.env == {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -87,7 +87,7 @@ def test_llama_cpp_on_two_cards_with_adapters():
     made = plan(one, paths=PATHS._replace(adapters=("/data/x.gguf", "/data/y.gguf")))
     assert " ".join(made.argv) == (
         "/usr/bin/llama-server -fa on -m /data/m.gguf --alias greek --host 10.0.0.7 --port 20000"
-        " -np 4 -c 0 -ngl all --metrics --fit off --no-kv-unified --offline --jinja --no-webui"
+        " -np 4 -c 0 -ngl all --metrics --fit off --no-kv-unified --cache-ram 0 --offline --jinja --no-webui"
         " -sm layer --lora /data/x.gguf --lora /data/y.gguf --lora-init-without-apply"
     )
     assert made.env["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
@@ -175,3 +175,9 @@ def test_the_text_of_a_refusal_says_what_to_write():
     no = refusal(shard(engine="warp"), NODE)
     assert no is not None
     assert no.detail == "this agent runs llama.cpp, sim; it knows no 'warp'"
+
+
+def test_a_prompt_cache_of_llama_cpp_is_the_profiles_own_wish():
+    made = plan(llama(profile={"args": ["--cache-ram", "512"]}))
+    assert made.argv.count("--cache-ram") == 1
+    assert made.argv[made.argv.index("--cache-ram") + 1] == "512"
