@@ -9,6 +9,12 @@ import uuid
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time, so that a change is judged by itself; LLMGW_RANDOM=1 draws new ones.
+settings.register_profile("same", derandomize=True)
+if not os.environ.get("LLMGW_RANDOM"):
+    settings.load_profile("same")
 
 #: In the environment of every process that a test starts: by it they are found at the end.
 MARK = "LLMGW_TEST_RUN"
