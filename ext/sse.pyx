@@ -227,8 +227,12 @@ cdef void read_object(
         elif c == 123 or c == 91:
             own = depth == 1 or (depth == 2 and path[2] == WRAPPER)
             inside = OTHER
-            if key == USAGE or key == TIMINGS:
+            if key == USAGE:
                 if own:
+                    inside = key
+            elif key == TIMINGS:
+                # llama.cpp's own, and it wraps nothing.
+                if depth == 1:
                     inside = key
             elif key == CHOICES or key == DELTA or key == WRAPPER:
                 inside = key

@@ -393,3 +393,8 @@ def test_whole_events_end_of_a_tail():
     assert whole_events_end(b"data: 1\r\n\r\n") == 11
     assert whole_events_end(b"data: 1\r\rdata") == 9
     assert whole_events_end(b"data: 1") == 0
+
+
+def test_timings_count_where_llama_cpp_writes_them_and_nowhere_else():
+    assert usage_of_body(b'{"timings":{"prompt_n":3,"cache_n":1,"predicted_n":2}}') == (4, 2, 1)
+    assert usage_of_body(b'{"message":{"timings":{"prompt_n":0}}}') is None
